@@ -17,7 +17,7 @@ from tests.prometheus_server import PrometheusServer
 HOSTS = {
     name: {"connection": "pull"} for name in ("well", "scrape", "empty", "bare", "stopped", "refused", "gone", "never", "new")
 }
-# What a host sends, by metric and labels: the value, or None for "now". `{}` is the host's own job.
+# What a host sends, by metric and labels: the value; None: the time; below 0: a time that long before the test.
 WELL: Mapping[tuple[str, str], float | None] = {
     ("alloy_build_info", ""): 1,
     ("up", "gpu-exporter"): 1,
@@ -41,8 +41,8 @@ SENT = {
     "bare": without("node_uname_info", "gpu_fleet_check_timestamp_seconds"),
     "stopped": {
         **WELL,
-        ("node_gpu_collector_timestamp_seconds", "links"): time.time() - LATE,
-        ("gpu_fleet_check_timestamp_seconds", ""): time.time() - LATE,
+        ("node_gpu_collector_timestamp_seconds", "links"): -LATE,
+        ("gpu_fleet_check_timestamp_seconds", ""): -LATE,
     },
     "refused": WELL,
     "gone": WELL,
@@ -84,6 +84,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, config: StackConfig) -> tupl
             for (name, of), value in sent.items():
                 label = "collector" if "collector" in name else "job"
                 labels = {"__name__": name, "datacenter": "d", "cluster": "c", "instance": host, label: of}
+                value = now + value if value is not None and value < 0 else value
                 samples = [(at, at if value is None else value) for at in times]
                 series[tuple(sorted((key, text) for key, text in labels.items() if text))] = samples
             if host == "refused":

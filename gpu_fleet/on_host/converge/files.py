@@ -87,11 +87,9 @@ class Files:
     def refuse_unwritable(self, path: str) -> None:
         """Where it is to be placed: on a read-only file system, such as the image of an ostree system, or in a directory that
         somebody has locked. Asked before anything is changed."""
-        directory = os.path.realpath(self._host.at(path))
-        while not os.path.isdir(directory):
-            directory = os.path.dirname(directory)
+        directory = self._existing(path)
         if self._host.owners and path.startswith("/opt/gpu-fleet/"):
-            self._refuse_closed(path, directory)
+            self._refuse_closed(path)
         if os.access(directory, os.W_OK):
             return
         name = directory[len(self._host.prefix) :]
@@ -102,8 +100,16 @@ class Files:
             return  # `unlock` comes before
         raise Failure("no-write", f"{path} cannot be placed: {directory} {why}")
 
-    def _refuse_closed(self, path: str, directory: str) -> None:
-        """Programs there run as users of their own, which have to reach them."""
+    def _existing(self, path: str) -> str:
+        """The directory in which it is, or will be, without links."""
+        directory = os.path.realpath(self._host.at(path))
+        while not os.path.isdir(directory):
+            directory = os.path.dirname(directory)
+        return directory
+
+    def _refuse_closed(self, path: str) -> None:
+        """Programs there run as users of their own, which have to reach them. Links below our directory are replaced."""
+        directory = self._existing("/opt/gpu-fleet")
         while directory not in ("/", self._host.prefix):
             mode = stat.S_IMODE(os.stat(directory).st_mode)
             if not self._is_ours(directory) and not mode & stat.S_IXOTH:
