@@ -164,7 +164,7 @@ def write(found: Collection, directory: Path, keep: int) -> Path:
         os.fsync(file.fileno())
     new.replace(path)
     others = [old for old in directory.glob("evidence-*.tar.gz") if old != path]  # of this host under an earlier name too
-    for old in sorted(others, key=lambda old: old.name.rpartition("-")[2])[: len(others) - keep + 1]:
+    for old in sorted(others, key=lambda old: old.name.rpartition("-")[2], reverse=True)[keep - 1 :]:
         with contextlib.suppress(FileNotFoundError):  # another run was faster
             old.unlink()
     return path

@@ -116,6 +116,14 @@ def test_it_is_bounded_in_size_and_in_number(host: Path, monkeypatch: pytest.Mon
     assert notes["nvidia-smi-q.xml"]["cut"] and notes["nvidia-smi-q.xml"]["bytes"] == evidence.MOST_OF_A_FILE
 
 
+@pytest.mark.parametrize("earlier", range(5))
+def test_none_goes_before_there_are_more_than_are_kept(host: Path, earlier: int) -> None:
+    for number in range(earlier):
+        (host / f"var/lib/gpu-fleet/evidence/evidence-a-2020010{number}T000000Z.tar.gz").touch()
+    assert evidence.main([]) == 0
+    assert len(archives(host)) == earlier + 1, "five are kept"
+
+
 def test_a_second_run_leaves_the_file_of_one_at_work(host: Path) -> None:
     directory = host / "var/lib/gpu-fleet/evidence"
     at_work = directory / f".evidence-a-20200101T000000Z.tar.gz.{os.getppid()}"
