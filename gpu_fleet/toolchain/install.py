@@ -17,7 +17,7 @@ from gpu_fleet.toolchain.cache import Cache, How, Record, sha256_of
 from gpu_fleet.toolchain.errors import ToolchainError, Unavailable, cache_trouble
 from gpu_fleet.toolchain.locate import installed, on_path
 from gpu_fleet.toolchain.programs import OF_STACKS, PROGRAMS, Program, Purpose
-from gpu_fleet.toolchain.progress import Progress, duration, size
+from gpu_fleet.toolchain.progress import Pace, Progress, duration, size
 from gpu_fleet.toolchain.upstream import Upstream
 
 # How long a build of another version is used before upstream is tried again for the release: a machine without internet seldom
@@ -126,9 +126,9 @@ class Installer:
         buildable = lacking.get((), [])
         if not buildable:
             return failures
-        total_s = sum(program.go.seconds for program in buildable if program.go)
+        pace = Pace(program.go.seconds for program in buildable if program.go)
         self._progress.say(
-            f"Building {len(buildable)} from the Go module proxy: about {duration(total_s)} in all, less with a warm cache."
+            f"Building {len(buildable)} from the Go module proxy: about {duration(pace.left_s)} in all, less with a warm cache."
         )
         free = shutil.disk_usage(self._cache.root).free
         if free < GO_CACHES_BYTES and len(buildable) > 1:
@@ -137,10 +137,13 @@ class Installer:
             try:
                 with self._locked(program):
                     if not self._is_there(program):  # another run may have built it while we waited
-                        self._build(program, to_build[program.name])
+                        self._build(program, to_build[program.name], pace)
+                    elif program.go:
+                        pace.skip(program.go.seconds)
             except ToolchainError as error:
                 self._progress.line(program.title, "failed, see below")
                 failures.append(str(error))
+                pace.skip(program.go.seconds if program.go else 0)
         if not failures:
             self._free_go_caches(purposes)
         return failures
@@ -204,17 +207,20 @@ class Installer:
             self._place(program, prepared, "upstream", against, names)
         self._progress.line(program.title, f"upstream release, {against} ({duration(step.elapsed_s)})")
 
-    def _build(self, program: Program, why: str) -> None:
+    def _build(self, program: Program, why: str, pace: Pace) -> None:
         if program.go is None:
             raise ValueError(f"{program.name} has no Go build")
+        expected_s = pace.expected_s(program.go.seconds)
         with self._cache.partial(program.name) as partial:
             prepared = partial / "prepared"
-            with self._cache.using_go(), self._progress.step(program.title, "building with Go", program.go.seconds) as step:
+            with self._cache.using_go(), self._progress.step(program.title, "building with Go", expected_s) as step:
                 gobuild.build(program, self._cache, prepared, step)
             built = size((prepared / program.name).stat().st_size)
             self._place(program, prepared, "go", why, [program.name])
-        differs = _difference(program, "go")
-        self._progress.line(program.title, f"built from the Go module proxy in {duration(step.elapsed_s)}, {built}{differs}")
+        pace.done(program.go.seconds, step.elapsed_s)
+        left = f"; about {duration(pace.left_s)} left" if pace.left_s >= 1 else ""
+        text = f"built from the Go module proxy in {duration(step.elapsed_s)}, {built}{_difference(program, 'go')}{left}"
+        self._progress.line(program.title, text)
 
     def _place(self, program: Program, prepared: Path, how: How, why: str, files: Sequence[str]) -> None:
         sums = {file: sha256_of(prepared / file) for file in files}

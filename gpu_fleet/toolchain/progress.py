@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 WIDTH = 31  # of the column with name and version: the longest is "pulumi-resource-command 1.2.1"
@@ -83,8 +83,35 @@ class Step:
     def __str__(self) -> str:
         text = f"{self.doing}, {duration(self.elapsed_s)}"
         if self._expected_s:
-            text += f" of about {duration(self._expected_s)}"
+            is_late = self.elapsed_s > self._expected_s
+            text += f", expected {duration(self._expected_s)}" if is_late else f" of about {duration(self._expected_s)}"
         return text + (f": {self.detail}" if self.detail else "")
+
+
+class Pace:
+    """How long the builds of one run take, from how long those before them took here.
+
+    Measured seconds are of another machine, and of one that did nothing else.
+    """
+
+    def __init__(self, measured_s: Iterable[float]) -> None:
+        self._left_s = sum(measured_s)
+        self._measured_s = self._took_s = 0.0
+
+    @property
+    def left_s(self) -> float:
+        return self.expected_s(self._left_s)
+
+    def expected_s(self, measured_s: float) -> float:
+        return measured_s * self._took_s / self._measured_s if self._measured_s else measured_s
+
+    def skip(self, measured_s: float) -> None:
+        self._left_s -= measured_s
+
+    def done(self, measured_s: float, took_s: float) -> None:
+        self.skip(measured_s)
+        self._measured_s += measured_s
+        self._took_s += took_s
 
 
 def duration(seconds: float) -> str:

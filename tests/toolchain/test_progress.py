@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from gpu_fleet.toolchain.progress import Progress, duration, size
+from gpu_fleet.toolchain.progress import Pace, Progress, Step, duration, size
 from tests.toolchain.fakes import until
 
 
@@ -25,6 +25,22 @@ def test_a_long_step_shows_its_time_what_is_expected_and_where_it_is() -> None:
         until(lambda: "compiling" in out.getvalue())
     line = next(line for line in out.getvalue().splitlines() if "compiling" in line)
     assert re.fullmatch(rf"{'alloy 1.11.0':<31} building with Go, \d+ s of about 11 min 50 s: compiling net/http", line)
+
+
+def test_a_step_that_takes_longer_than_expected_says_so() -> None:
+    step = Step("building with Go", 0.001)
+    until(lambda: step.elapsed_s > 0.001)
+    assert str(step) == "building with Go, 0 s, expected 0 s"
+
+
+def test_what_is_left_is_expected_as_slow_as_what_is_built() -> None:
+    pace = Pace([100, 200, 300, 400])
+    assert (pace.left_s, pace.expected_s(100)) == (1000, 100)
+    pace.done(100, took_s=200)
+    assert (pace.left_s, pace.expected_s(200)) == (1800, 400)
+    pace.skip(200)
+    pace.done(300, took_s=200)
+    assert pace.left_s == 400, "100 + 300 took 400 s"
 
 
 def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
