@@ -17,7 +17,7 @@ from __future__ import annotations
 import calendar
 import json
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from alerts.channels import KINDS
@@ -34,7 +34,10 @@ from gpu_fleet.stackfile.naming import release_mark
 from gpu_fleet.stackfile.problems import listed
 
 RELEASE: Final = "kubernetes:helm.sh/v3:Release"
-NOTE: Final = "gpu-fleet:operations:Unfinished"  # a component without a program: a plain `pulumi up` takes it out of the state
+NOTE: Final = "gpu-fleet:operations:Unfinished"
+# No program registers the note, so a plain `pulumi up` would remove it, and with it what has not been read. It is protected:
+# pulumi refuses, and prints this name.
+_NAME_OF_NOTE: Final = "a-run-was-killed--make-up-continues-it"
 _UNREAD: Final = "a run was killed while it created this; the next `make up` finds out whether it exists"
 # Types of Grafana's plugin that refuse to create what exists, or that components/grafana/ownership.py refuses: the input that is
 # their id, and the inputs that what is ours has in common with it. Source of the ids: the plugin's import documentation.
@@ -70,22 +73,22 @@ def settle(stack: str, found: Configuration, *, removes: bool = False) -> dict[s
     state = exported(stack)
     if not is_open(state):
         return state
-    live = {one["urn"] for one in resources_of(state) if not one.get("delete")}
-    creating = {urn: one for urn, one in pending(state, "creating").items() if urn not in live}
+    live = {one["urn"]: one for one in resources_of(state) if not one.get("delete") and not one.get("pendingReplacement")}
+    creating = {urn: one for urn, one in pending(state, "creating").items() if urn not in live or _has_another_id(one, live[urn])}
     hosts = [failed_host(one) for one in creating.values() if one["type"] == HOST]
     opened = [one for one in creating.values() if one["type"] in _TAKEN]
     changed = [one for one in pending(state, "updating").values() if one["type"] == RELEASE]
     ids = _releases(stack, found, [one for one in opened if one["type"] == RELEASE], changed, removes)
     ids |= {one["urn"]: identity for one in opened if (identity := _in_grafana(one))}
     assumed = [{**one, "id": ids[one["urn"]], "initErrors": [_UNREAD]} for one in opened if one["urn"] in ids]
-    kept = [*(one for one in resources_of(state) if not _is_note(one)), *hosts, *assumed]
+    kept = [*_with_assumed((one for one in resources_of(state) if not _is_note(one)), assumed), *hosts]
     # The inputs too: those in the state become what exists, and then say no more whether it is what was being created.
     created = {one["urn"]: {"type": one["type"], "inputs": one["inputs"]} for one in assumed}
     touched = {**pending(state, "updating"), **pending(state, "deleting")}
     others: dict[str, Any] = {urn: {} for urn, one in touched.items() if one["type"] in _OF_GRAFANA}
     for note in filter(_is_note, resources_of(state)):
         created, others = {**note["inputs"]["created"], **created}, {**note["inputs"]["others"], **others}
-    reading = [one["urn"] for one in kept if one["urn"] in created or one["urn"] in others]
+    reading = list(dict.fromkeys(one["urn"] for one in kept if one["urn"] in created or one["urn"] in others))
     if reading:
         kept = [*_with_logins(kept, reading, stack, found), _note(reading[0], {"created": created, "others": others})]
     _replace(stack, state, kept)
@@ -101,7 +104,29 @@ def _is_note(one: Resource) -> bool:
 
 def _note(urn: str, unread: Mapping[str, Any]) -> dict[str, Any]:
     """`urn`: of any resource of the stack."""
-    return {"urn": f"{'::'.join(urn.split('::')[:2])}::{NOTE}::unfinished", "custom": False, "type": NOTE, "inputs": unread}
+    named = f"{'::'.join(urn.split('::')[:2])}::{NOTE}::{_NAME_OF_NOTE}"
+    return {"urn": named, "custom": False, "type": NOTE, "inputs": unread, "protect": True}
+
+
+def _has_another_id(creating: Resource, live: Resource) -> bool:
+    """Whether it was being created to replace the live one, as where a contact point is renamed. With the same id it would be
+    what is live."""
+    identity = "/".join(_place(creating)) if creating["type"] == RELEASE else _in_grafana(creating)
+    return bool(identity) and identity != live.get("id")
+
+
+def _with_assumed(resources: Iterable[dict[str, Any]], assumed: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What was being created, in the place of what it was to replace, where others look for it. That is still to be removed,
+    unless it was removed first."""
+    left = {one["urn"]: one for one in assumed}
+    for one in resources:
+        if one.get("delete") or not (replacement := left.pop(one["urn"], None)):
+            yield one
+            continue
+        yield replacement
+        if not one.get("pendingReplacement"):
+            yield {**one, "delete": True}
+    yield from left.values()
 
 
 def _replace(stack: str, state: dict[str, Any], resources: list[Any]) -> None:
@@ -121,14 +146,20 @@ def _read(stack: str, reading: Collection[str], created: Mapping[str, Resource],
             f"Nothing of it is lost: `make {command} STACK={stack}` continues once they can be read"
         )
     state = exported(stack)
-    read = {one["urn"]: one for one in resources_of(state) if one["urn"] in created}
+    read = {one["urn"]: one for one in resources_of(state) if one["urn"] in created and not one.get("delete")}
     others = {urn for urn, one in read.items() if not _is_ours(created[urn], one.get("outputs") or {})}
     if others:
         shown = listed(sorted(f"{_shown(read[urn])} ({read[urn]['id']})" for urn in others))
         print(f"Exists, differs from what a killed run was creating, and is left alone: {shown}.", file=sys.stderr)
-    _replace(stack, state, [one for one in resources_of(state) if one["urn"] not in others and not _is_note(one)])
-    if kept := [_shown(one) for urn, one in read.items() if urn not in others]:
-        print(f"A run was killed after it had created {', '.join(kept)}: in the state now.", file=sys.stderr)
+    kept = []
+    for one in resources_of(state):
+        if one["urn"] in others and one.get("delete"):  # nothing of ours replaces it
+            kept.append({key: value for key, value in one.items() if key != "delete"})
+        elif one["urn"] not in others and not _is_note(one):
+            kept.append(one)
+    _replace(stack, state, kept)
+    if ours := [_shown(one) for urn, one in read.items() if urn not in others]:
+        print(f"A run was killed after it had created {', '.join(ours)}: in the state now.", file=sys.stderr)
     return state
 
 
