@@ -227,7 +227,7 @@ dashboards-diff: .venv/installed ## show what changed in the dashboards since a 
 
 pr-report: .venv/installed ## show what this branch changes in each stack, in words, without credentials: make pr-report BASE=main TO=build/pr-report.md
 	@$(PYTHON) -m gpu_fleet.toolchain install --quiet helm >&2 || true # without it, rendered charts are not compared
-	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.pr_report --base "$(or $(BASE),main)" $(if $(TO),--to "$(TO)") $(if $(LIMIT),--limit "$(LIMIT)") \
+	@$(WITH_TOOLS) $(PYTHON) -m gpu_fleet.operations.pr_report --base "$(or $(BASE),main)" $(if $(ALSO),--also $(ALSO)) $(if $(TO),--to "$(TO)") $(if $(LIMIT),--limit "$(LIMIT)") \
 	  $(if $(PRICE),--price "$(PRICE)") $(if $(PREVIEW),--preview) $(if $(STACKS_TO),--stacks "$(STACKS_TO)")
 
 gitlab-note: .venv/installed ## in GitLab CI: write FROM=comment.md as the one note of the merge request
@@ -236,7 +236,7 @@ gitlab-note: .venv/installed ## in GitLab CI: write FROM=comment.md as the one n
 gitlab-issue: .venv/installed ## in GitLab CI: open, update or close the issue about drift: FROM=build/drift.md FOUND=yes|no
 	@$(PYTHON) -m gpu_fleet.operations.gitlab issue --file "$(FROM)" --found "$(FOUND)"
 
-gitlab-deployed: .venv/installed ## in GitLab CI: print the commit that was deployed last
+gitlab-deployed: .venv/installed ## in GitLab CI: print the commits that were deployed last
 	@$(PYTHON) -m gpu_fleet.operations.gitlab deployed
 
 gitlab-pipeline: .venv/installed ## in GitLab CI: write a pipeline with one job per stack: FROM=build/stacks.json CANARY=s TO=build/deploy.yml

@@ -93,20 +93,29 @@ def issue(project: Project, text: str, *, has_drift: bool) -> None:
         project.call("PUT", path, state_event="close")
 
 
-def deployed() -> str:
+def deployed() -> list[str]:
     """The newest commit whose pipeline deployed all that it had to, or the empty tree, from which every stack differs: what a
-    cancelled or failed pipeline left out is deployed by the next. Raises OperationError."""
+    cancelled or failed pipeline left out is deployed by the next. Then the commits of later pipelines, which may have deployed
+    some stacks: a merge may have taken that back since. Raises OperationError."""
     every_stack = _git("hash-object", "-t", "tree", os.devnull).stdout.strip()
     if not os.environ.get(TOKEN):
         print(f"{TOKEN} is not set, so what was deployed last is unknown: every stack is deployed", file=sys.stderr)
-        return every_stack
+        return [every_stack]
     project = Project()
     branch = urllib.parse.quote(_variable("CI_DEFAULT_BRANCH"), safe="")
-    for one in project.call("GET", f"{project.path}/pipelines?ref={branch}&status=success&order_by=id&sort=desc&per_page=100"):
+    partly: dict[str, None] = {}
+    for one in project.call("GET", f"{project.path}/pipelines?ref={branch}&order_by=id&sort=desc&per_page=100"):
         bridges = project.call("GET", f"{project.path}/pipelines/{one['id']}/bridges")
-        if any(bridge["name"] == "deploy" and bridge["status"] == "success" for bridge in bridges) and _has(one["sha"]):
-            return str(one["sha"])
-    return every_stack
+        ended = next((bridge["status"] for bridge in bridges if bridge["name"] == "deploy"), None)
+        if ended is None:  # a schedule
+            continue
+        if not _has(one["sha"]):  # the branch was rewritten
+            break
+        if ended == "success":
+            return [one["sha"], *partly]
+        if one["sha"] != os.environ.get("CI_COMMIT_SHA"):
+            partly[one["sha"]] = None
+    return [every_stack]
 
 
 def _has(commit: str) -> bool:
@@ -156,7 +165,7 @@ def main(arguments: list[str]) -> int:
     try:
         enter_project()
         if given.verb == "deployed":
-            print(deployed())
+            print(" ".join(deployed()))
             return 0
         text = given.file.read_text()
         if given.verb == "note":

@@ -59,8 +59,8 @@ class _Handler(BaseHTTPRequestHandler):
                 one["body"] = fields["body"]
                 self._answer({})
             case "GET", "/projects/N/pipelines":
-                assert {"ref=main", "status=success", "order_by=id", "sort=desc"} <= set(query.split("&"))
-                self._answer([one for one in self.server.pipelines if one["status"] == "success"])
+                assert {"ref=main", "order_by=id", "sort=desc"} <= set(query.split("&"))
+                self._answer(self.server.pipelines)
             case "GET", "/projects/N/pipelines/N/bridges":
                 [one] = [one for one in self.server.pipelines if one["id"] == int(path.split("/")[-2])]
                 self._answer(one["bridges"])
@@ -133,26 +133,26 @@ def test_what_is_deployed_is_the_newest_commit_whose_whole_pipeline_succeeded(
     server: GitLab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CI_DEFAULT_BRANCH", "main")
-    commits = subprocess.run(
-        ["git", "rev-list", "--max-count=1", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    deployed = {"name": "deploy", "status": "success"}
+    listed = subprocess.run(["git", "rev-list", "--max-count=3", "HEAD"], capture_output=True, text=True, check=True).stdout
+    new, middle, old = listed.split()
+    monkeypatch.setenv("CI_COMMIT_SHA", new)
 
-    def printed() -> str:
+    def pipeline(number: int, commit: str, *deployments: str) -> dict[str, Any]:
+        return {"id": number, "sha": commit, "bridges": [{"name": "deploy", "status": status} for status in deployments]}
+
+    def printed() -> list[str]:
         assert gitlab.main(["deployed"]) == 0
-        return capsys.readouterr().out.strip()
+        return capsys.readouterr().out.split()
 
-    assert printed() == EMPTY_TREE, "nothing was deployed yet: every stack is"
-    server.pipelines = [
-        {"id": 4, "sha": commits[0], "status": "manual", "bridges": []},
-        {"id": 3, "sha": commits[0], "status": "success", "bridges": []},
-        {"id": 2, "sha": "f" * 40, "status": "success", "bridges": [deployed]},
-    ]
-    assert printed() == EMPTY_TREE, "waiting, a schedule without a deployment, and a commit that main no longer has"
-    server.pipelines.append({"id": 1, "sha": commits[0], "status": "success", "bridges": [deployed]})
-    assert printed() == commits[0]
+    assert printed() == [EMPTY_TREE], "nothing was deployed yet: every stack is"
+    server.pipelines = [pipeline(4, new, "created"), pipeline(3, middle), pipeline(1, old, "success")]
+    assert printed() == [old], "a schedule deploys nothing"
+    server.pipelines[1] = pipeline(3, middle, "manual")
+    assert printed() == [old, middle], "it may have deployed the canary, and this merge may take that back"
+    server.pipelines[1] = pipeline(2, "f" * 40, "success")
+    assert printed() == [EMPTY_TREE], "a commit that main no longer has: what is deployed cannot be read"
     monkeypatch.delenv(gitlab.TOKEN)
-    assert printed() == EMPTY_TREE, "without a token every stack is deployed, which changes nothing where nothing differs"
+    assert printed() == [EMPTY_TREE], "without a token every stack is deployed, which changes nothing where nothing differs"
 
 
 def test_a_token_without_permission_and_a_missing_one_are_one_sentence(

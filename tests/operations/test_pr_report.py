@@ -191,6 +191,15 @@ def test_a_rotated_secret_and_a_key_that_no_section_describes_make_a_stack_one_t
     assert "- `rollout.batch`: `25%` → `35%`" in done.stdout
 
 
+def test_what_a_later_commit_changed_and_this_one_takes_back_is_to_be_deployed(project: Path) -> None:
+    edit(project / "Pulumi.eu-west-serving.yaml", "[inference, training]", "[inference]")
+    git(project, "commit", "--quiet", "--all", "--message=partly deployed")
+    git(project, "reset", "--quiet", "--hard", "HEAD^")
+    done = report(project, "--stacks", "build/stacks.json", "--also", "HEAD@{1}")
+    assert "Nothing, in any of 3 stacks" in done.stdout
+    assert json.loads((project / "build/stacks.json").read_text()) == ["eu-west-serving"]
+
+
 def test_compared_with_the_empty_tree_every_stack_is_one_to_deploy(project: Path) -> None:
     empty = subprocess.run(["git", "hash-object", "-t", "tree", os.devnull], capture_output=True, text=True, check=True).stdout
     command = [sys.executable, "-m", "gpu_fleet.operations.pr_report", "--base", empty.strip(), "--stacks", "build/stacks.json"]

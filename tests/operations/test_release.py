@@ -102,7 +102,7 @@ def test_the_job_checks_the_notes_and_the_commits_tests_and_makes_the_release(ch
     code, calls, _ = _release(checkout)
     assert code == 0
     assert calls[0] == "make --silent release-notes TAG=v0.2.0 TO=build/release-notes.md"
-    assert calls[1].startswith("gh run list --workflow test.yml --branch main --commit ")
+    assert calls[1].startswith("gh run list --workflow test.yml --branch main --event push --commit ")
     assert calls[2] == "gh release create v0.2.0 --verify-tag --title v0.2.0 --notes-file build/release-notes.md"
 
 

@@ -8,11 +8,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.output import run
-from gpu_fleet.operations.pr_report.pictures import changed_files, checkout, pictures
+from gpu_fleet.operations.pr_report.pictures import Picture, changed_files, checkout, pictures
 from gpu_fleet.operations.pr_report.report import changed, markdown
 from gpu_fleet.operations.stack import STACKS, enter_project, project
 from gpu_fleet.stackfile.config import ROOT
@@ -28,18 +29,22 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--price", type=float, help="of 1,000 active series a month")
     parser.add_argument("--preview", action="store_true", help="add `pulumi preview` of each stack that changes: needs its login")
     parser.add_argument("--stacks", type=Path, metavar="FILE", help="write the names of the stacks that change there, as JSON")
+    parser.add_argument(
+        "--also", nargs="*", default=[], metavar="COMMIT", help="--stacks names those that differ from one of these, too"
+    )
     given = parser.parse_args(arguments)
     try:
         enter_project()
         with checkout(given.base) as base:
             sides = pictures(base), pictures(project())
+        others = {one for commit in {*given.also} - {given.base} for one in _differing(commit, sides[1])}
         files = changed_files(given.base)
     except OperationError as error:
         print(error, file=sys.stderr)
         return 1
     changes = changed(*sides, given.price)
     if given.stacks:
-        _write(given.stacks, json.dumps([one.stack for one in changes if not one.is_removed]))
+        _write(given.stacks, json.dumps(sorted({one.stack for one in changes if not one.is_removed} | others)))
     deployed = [one.stack for one in changes if given.preview and not one.is_removed and not one.fails]
     previewed = {stack: _preview(stack) for stack in deployed}
     previews = {stack: text for stack, (text, _) in previewed.items()}
@@ -49,6 +54,11 @@ def main(arguments: list[str]) -> int:
     print(markdown(changes, base=given.base, compared=compared, limit=given.limit, previews=previews, files=files), end="")
     is_fine = not any(one.fails or one.breaks_policy for one in changes) and all(done for _, done in previewed.values())
     return 0 if is_fine else 1
+
+
+def _differing(commit: str, new: Mapping[str, Picture]) -> list[str]:
+    with checkout(commit) as base:
+        return [one.stack for one in changed(pictures(base), new) if not one.is_removed]
 
 
 def _write(file: Path, text: str) -> None:
