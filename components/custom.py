@@ -5,9 +5,10 @@ Pure but for the files that the stack file names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import dashboards
 from alerts.customization import Customization, Override
@@ -17,7 +18,10 @@ from gpu_fleet.signals.overrides import warnings
 from gpu_fleet.stackfile.config import StackConfig
 from gpu_fleet.stackfile.custom import CONTENT, METRICS, files_of
 from gpu_fleet.stackfile.prices import Prices
-from gpu_fleet.stackfile.values import local_path
+from gpu_fleet.stackfile.values import duration_s, local_path
+from gpu_fleet.stackfile.yaml_text import YamlError, YamlText
+
+SCRAPE_INTERVAL: Final = "gpu-fleet:scrapeInterval"
 
 
 def customization(config: StackConfig) -> Customization:
@@ -87,4 +91,26 @@ def check_signals(config: StackConfig) -> list[str]:
         metrics=metrics if metrics and metrics.exists() else None,
         found=found,
     )
-    return list(warnings(custom))
+    return [*warnings(custom), *_slower_sites(config)]
+
+
+def _slower_sites(config: StackConfig) -> Iterator[str]:
+    """Of the stack files beside this one that leave rules to another: those that scrape less often than the rules here expect."""
+    for file in sorted(config.base.glob("Pulumi.*.yaml")):
+        keys = _keys(file)
+        every = str(keys.get(SCRAPE_INTERVAL, ""))
+        if "gpu-fleet:alerts" not in keys and (duration_s(every) or 0) > config.scrape_interval_s:
+            yield (
+                f"{file.name} has {SCRAPE_INTERVAL}: {every}, but rules and dashboards of this stack expect a sample every "
+                f"{config.scrape_interval_s}s: there the bandwidth of NVLink would be missing, and HostClockSkew may fire. "
+                f"If they are for that site, set {SCRAPE_INTERVAL}: {every} here too"
+            )
+
+
+def _keys(file: Path) -> Mapping[str, Any]:
+    """None of a file with errors, which its own preview reports."""
+    with contextlib.suppress(OSError, YamlError, AttributeError):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if SCRAPE_INTERVAL in text and isinstance(keys := YamlText(file.name, text).load().get("config"), dict):
+            return keys
+    return {}

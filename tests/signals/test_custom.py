@@ -158,3 +158,29 @@ def test_a_directory_that_nothing_in_the_stack_loads_is_refused(base: Path) -> N
     assert "add gpu-fleet:grafana or gpu-fleet:kubernetes.sidecarDashboards" in str(found.value)
     assert "gpu-fleet:custom.directory: nowhere does not exist" in errors(base, custom="nowhere")
     assert "gpu-fleet:custom.directory: known_hosts is not a directory" in errors(base, custom="known_hosts")
+
+
+@pytest.mark.parametrize(
+    ("config", "is_warned"),
+    [
+        ({"gpu-fleet:scrapeInterval": "60s"}, True),
+        ({"gpu-fleet:scrapeInterval": "30s"}, False),
+        ({"gpu-fleet:scrapeInterval": "60s", "gpu-fleet:alerts": {"targets": ["ruler"]}}, False),
+        ({"gpu-fleet:cluster": "scrapeInterval"}, False),
+    ],
+)
+def test_a_site_that_is_scraped_less_often_than_its_rules_expect_is_named(
+    base: Path, config: dict[str, object], is_warned: bool
+) -> None:
+    (base / "Pulumi.us-west-training.yaml").write_text(yaml.safe_dump({"config": config}))
+    found = check_signals(load(base, scrapeInterval="30s"))
+    assert [warning.partition(":")[0] for warning in found] == ["Pulumi.us-west-training.yaml has gpu-fleet"] * is_warned
+    assert check_signals(load(base, scrapeInterval="60s")) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["[gpu-fleet:scrapeInterval", "config:\n- gpu-fleet:scrapeInterval\n", "\xff gpu-fleet:scrapeInterval"]
+)
+def test_a_broken_stack_file_of_another_site_is_its_own_trouble(base: Path, text: str) -> None:
+    (base / "Pulumi.us-west-training.yaml").write_text(text, encoding="latin-1")
+    assert check_signals(load(base)) == []
