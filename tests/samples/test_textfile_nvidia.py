@@ -81,6 +81,22 @@ def test_a_registration_with_the_fabric_that_is_complete_may_have_failed(tmp_pat
     assert by_gpu(found, "node_gpu_fabric_state") == {"0": 3, "1": 4, "2": 2, "3": 1}
 
 
+def test_a_gpu_that_left_its_fabric_says_so_and_one_in_mig_mode_does_not(tmp_path: Path) -> None:
+    """leptonai/gpud pull request 1108: a GB200 whose state is Not Supported, though its tray belongs to a rack."""
+    rows = (
+        "0, N/A, N/A, N/A, N/A, Disabled\n"
+        "1, 0, 00000000-0000-0000-0000-000000000000, Not Supported, Success, Disabled\n"
+        "2, N/A, N/A, N/A, N/A, Enabled\n"
+        "3, 4026, 7a4f0e2c-8b1d-4e35-9c60-2f1d3b5a7c90, Completed, Success, Disabled\n"
+        "4, [Not Supported], [Not Supported], [Not Supported], [Not Supported], [N/A]\n"
+        "5, N/A, N/A, N/A, N/A, Disabled\n"
+        "6, [GPU requires reset], [GPU requires reset], [GPU requires reset], [GPU requires reset], [GPU requires reset]\n"
+    )
+    links = "".join(f"GPU {gpu}: NVIDIA GB200 (UUID: GPU-{gpu})\n\t Link 0: <inactive>\n" for gpu in (0, 1, 2, 3, 4, 6))
+    found = link_metrics(tmp_path, {"nvlink -s": links, "nvlink": "", "--query-gpu=": rows})
+    assert by_gpu(found, "node_gpu_fabric_state") == {"0": 0, "1": 0, "3": 3, "4": 0}, "5 has no NVLinks, 2 cannot have a fabric"
+
+
 @pytest.mark.parametrize("listing", sorted(NVIDIA_SMI.glob("fields/help-query-gpu-*.txt")), ids=lambda path: path.stem)
 def test_recorded_drivers_know_every_queried_field(listing: Path) -> None:
     known = set(re.findall(r'"([\w.]+)"', listing.read_text()))

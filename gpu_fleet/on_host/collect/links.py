@@ -5,7 +5,8 @@ line in KBytes, which counts only after an administrator has set counter 0 (`nvi
 `nvlink -s` prints a speed per link in GB/s, or <inactive>; the number of active links and the slowest speed are reported per
 GPU.
 Domain: the fabric fields of --query-gpu, which drivers until 555 lack; a cluster UUID of zeros is a fabric within one host. A
-registration that is complete may have failed: its status says so, and no exporter but DCGM's reads it.
+registration that is complete may have failed: its status says so, and no exporter but DCGM's reads it. A GPU that has left its
+fabric says what one without a fabric says (leptonai/gpud pull request 1108), and so does one in MIG mode, which has no NVLinks.
 RDMA: the ports of /sys/class/infiniband, counted: node_exporter reports none where it cannot read one file of one adapter.
 PCIe: `dmon -s t` prints MB/s, with the names of the columns in its first line. Units are taken as printed: KiB are 1024 bytes;
 KBytes, MB and GB are powers of 1000.
@@ -16,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Iterator, Tuple
+from typing import AbstractSet, Iterator, Tuple
 
 from ..metrics import Metrics
 from ..nvidia_smi import NO_HANDLE, only_readable
@@ -24,8 +25,9 @@ from ..tools import CollectError, Tools
 
 PATIENCE_S = 3  # five runs within the interval of 15 s; dmon alone takes one second
 KB, KIB, MB, GB = 1e3, 2**10, 1e6, 1e9
-FABRIC = "index,fabric.cliqueId,fabric.clusterUuid,fabric.state,fabric.status"
+FABRIC = "index,fabric.cliqueId,fabric.clusterUuid,fabric.state,fabric.status,mig.mode.current"
 _STATES = {"not started": 1, "in progress": 2, "completed": 3}  # NVML's; 4 as in DCGM: failed
+_NONE = ("n/a", "[n/a]", "not supported", "[not supported]")
 Sample = Tuple[str, float, Tuple[str, ...]]  # metric, value, values of its labels
 
 
@@ -42,10 +44,11 @@ def collect(tools: Tools, metrics: Metrics) -> None:
         links = ask("nvlink", "-gt", "d") if only else links
     if "Data Tx" not in links:
         links = ask("nvlink", "-g", "0")
+    status = list(parse_status(ask("nvlink", "-s")))
     samples = [
         *parse_traffic(links),
-        *parse_status(ask("nvlink", "-s")),
-        *parse_fabric(ask(f"--query-gpu={FABRIC}", "--format=csv,noheader")),
+        *status,
+        *parse_fabric(ask(f"--query-gpu={FABRIC}", "--format=csv,noheader"), {labels[0] for _, _, labels in status}),
         *parse_pcie(ask("dmon", "-s", "t", "-c", "1")),
     ]
     if not samples:
@@ -85,15 +88,18 @@ def parse_status(text: str) -> Iterator[Sample]:
             yield "nvlink_speed_bytes_per_second", min(active) * GB, (gpu,)
 
 
-def parse_fabric(text: str) -> Iterator[Sample]:
+def parse_fabric(text: str, linked: AbstractSet[str]) -> Iterator[Sample]:
+    """`linked`: GPUs with NVLinks, active or not; others can have no fabric."""
     for line in text.splitlines():
-        gpu, clique, cluster, state, status = [*re.split(r" *, *", line.strip()), *[""] * 5][:5]
+        gpu, clique, cluster, state, status, mig = [*re.split(r" *, *", line.strip()), *[""] * 6][:6]
         if not gpu.isdigit():
             continue
         if clique.isdigit() and re.fullmatch(r"[0-9a-fA-F-]*[1-9a-fA-F][0-9a-fA-F-]*", cluster):
             yield "fabric_info", 1, (gpu, cluster, clique)
         code = _STATES.get(state.lower())
-        if code:
+        if gpu in linked and state.lower() in _NONE and mig.lower() != "enabled":
+            yield "fabric_state", 0, (gpu,)
+        elif code:
             has_failed = code == 3 and status.lower() not in ("success", "n/a", "[n/a]", "")
             yield "fabric_state", 4 if has_failed else code, (gpu,)
 
