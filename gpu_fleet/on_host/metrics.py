@@ -58,7 +58,7 @@ METRICS: dict[str, Metric] = {
     "fabric_state": Metric(
         "gauge",
         _GPU,
-        "Registration with the NVLink fabric: 0 none, 1 not started, 2 in progress, 3 completed, 4 failed; absent without NVLinks.",
+        "Registration with the NVLink fabric: 0 none, 1 not started, 2 in progress, 3 completed, 4 failed.",
     ),
     "rdma_ports": Metric("gauge", (), "InfiniBand and RoCE ports of the host; absent where there are none."),
     "pcie_transmit_bytes_per_second": Metric("gauge", _GPU, "PCIe traffic from the GPU, as sampled by the driver."),
