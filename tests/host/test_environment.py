@@ -270,6 +270,10 @@ def jobs(machine: Machine) -> None:
     assert '"user": "alice"' in store.read_text()
     machine.run(machine.prefix / LIBEXEC / "start-jobs")
     machine.run(command)
+    machine.run(command, "late", machine.programs)
+    assert "has no records of NCCL's Inspector" in machine.said[-1]
+    machine.run(command, "ranks", "/dev/null")
+    assert "no answer of NCCL's RAS" in machine.said[-1]
     machine.run(command, "epilog", SLURM_JOB_ID="4711")
     assert "alice" not in store.read_text()
 

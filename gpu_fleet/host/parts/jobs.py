@@ -10,7 +10,10 @@ from gpu_fleet.host.parts.launch import HAS_GPUS
 COMMAND = "/opt/gpu-fleet/bin/gpu-fleet-jobs"
 START = "/opt/gpu-fleet/libexec/start-jobs"
 HOOKS = ("/opt/gpu-fleet/libexec/slurm-jobs-prolog", "/opt/gpu-fleet/libexec/slurm-jobs-epilog")
-MODULES = ("on_host/jobs", "on_host/slurm_gpus", "on_host/slurm_job")
+MODULES = (
+    *("on_host/jobs", "on_host/slurm_gpus", "on_host/slurm_job"),
+    *("on_host/nccl_ras", "on_host/nccl_ranks", "on_host/nccl_late"),
+)
 STORE = "/run/gpu-fleet/jobs"
 SAID = "/var/lib/gpu-fleet/textfile/jobs.prom"
 ASKS_QUEUE = "GPU_FLEET_SLURM_QUEUE"
