@@ -130,6 +130,8 @@ def _event(labels: Mapping[str, str]) -> tuple[str, str, str]:
 def _of_kernel(kernel: Sequence[Sample], table: Mapping[str, Any], values: Mapping[str, float]) -> Iterator[Reason]:
     """Lines since the last maintenance ended, which confirms that what was before is over; a reboot ends all."""
     over, ends = values.get("gpu_fleet_maintenance_end_timestamp_seconds", 0), table["ends"]
+    if over > time.time() + OLD_S:
+        over = 0  # by a clock that was ahead: it would excuse all that comes until then
     resets = {s.labels.get("pci"): s.value for s in kernel if s.labels.get("event") == ends["event"]}
     for sample in kernel:
         labels = sample.labels

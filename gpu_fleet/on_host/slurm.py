@@ -61,7 +61,7 @@ def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str
     states, _ = _node(settings.node)
     if "DRAIN" in states or "DOWN" in states:
         return ""
-    count, before = _ours()
+    count, before = _ours(settings.node)
     most = max(1, int(count * settings.most_percent / 100))
     refused = f"not drained: of {count} nodes no more than {most} may be drained by us: {reason}"
     if len(before) >= most:
@@ -69,10 +69,15 @@ def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str
         return refused
     if not settings.drains:
         return f"dry run: would drain {settings.node}: {reason}"
-    run("scontrol", "update", f"NodeName={settings.node}", "State=DRAIN", f"Reason={reason}")
-    _note(record, reason)
+    _note(record, reason)  # before: a drain without a record, after a kill between the two, would stay for ever
+    try:
+        run("scontrol", "update", f"NodeName={settings.node}", "State=DRAIN", f"Reason={reason}")
+    except SlurmError:
+        if not _is_ours(*_node(settings.node)):  # the controller may have heard it, and answered too late
+            _forget(record)
+        raise
     time.sleep(SETTLED_S)
-    _, after = _ours()
+    _, after = _ours(settings.node)
     at_once = sorted({*after, settings.node} - before)
     if at_once.index(settings.node) >= most - len(before):
         run("scontrol", "update", f"NodeName={settings.node}", "State=UNDRAIN")
@@ -85,7 +90,7 @@ def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str
 
 def _resumed(settings: Settings, record: Path) -> str:
     states, reason = _node(settings.node)
-    if "DRAIN" not in states or not reason.startswith(OURS):
+    if not _is_ours(states, reason):
         _forget(record)  # somebody resumed it, or drains it for a reason of their own
         return ""
     if not settings.drains:
@@ -93,6 +98,10 @@ def _resumed(settings: Settings, record: Path) -> str:
     run("scontrol", "update", f"NodeName={settings.node}", "State=UNDRAIN")
     _forget(record)
     return f"resumed {settings.node}: it is ready again"
+
+
+def _is_ours(states: str, reason: str) -> bool:
+    return "DRAIN" in states and reason.startswith(OURS)
 
 
 def look(report: Mapping[str, Any], settings: Settings, file: Path) -> None:
@@ -113,13 +122,18 @@ def _node(name: str) -> tuple[str, str]:
     return state[1], reason[1] if reason else ""
 
 
-def _ours() -> tuple[int, set[str]]:
-    """How many nodes there are, in hidden partitions too, and those that we drained. 24.11 keeps the reason of a resumed node."""
-    rows = [
-        line.split("|", 2) for line in run("sinfo", "--local", "--all", "--noheader", "--Node", "--format=%N|%T|%E").splitlines()
-    ]
-    nodes = {row[0].strip(): row[1:] for row in rows if len(row) == 3}
-    return len(nodes), {node for node, (state, reason) in nodes.items() if "drain" in state and reason.startswith(OURS)}
+def _ours(node: str) -> tuple[int, set[str]]:
+    """How many nodes have GPUs, in hidden partitions too, and which nodes we drained. 24.11 keeps the reason of a resumed node.
+
+    Of nodes without GPUs no share is taken: where a few of a thousand have GPUs it would be all of these. A site whose gres.conf
+    has no GPUs counts all its nodes.
+    """
+    said = run("sinfo", "--local", "--all", "--noheader", "--Node", "--format=%N|%T|%G|%E")
+    rows = [line.split("|", 3) for line in said.splitlines()]
+    nodes = {row[0].strip(): row[1:] for row in rows if len(row) == 4}
+    with_gpus = {name for name, (_, gres, _) in nodes.items() if re.search(r"\bgpu\b", gres)}
+    drained = {name for name, (state, _, reason) in nodes.items() if "drain" in state and reason.startswith(OURS)}
+    return len(with_gpus if node in with_gpus else nodes), drained
 
 
 def metrics(directory: Path) -> str:
@@ -154,7 +168,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         done = health_check(report, settings, directory / "slurm-drained")
         look(report, settings, directory / "slurm-schedulable")
-    except SlurmError as error:
+    except (OSError, SlurmError) as error:  # the first: a full disk, also below
         done = str(error)
     said = directory / "slurm-said"
     if done and done != text_of(said):  # once, and not every minute

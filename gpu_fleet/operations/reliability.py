@@ -50,11 +50,15 @@ def records(store: Mimir, which: str, spans: Sequence[tuple[float, float]]) -> M
             host, cause = of(labels), labels.get("cause", "")
             host.model = labels.get("model", "")
             host.down[cause] = host.down.get(cause, 0) + value / PER_HOUR
-    for at, sign in ((spans[0][0], -1), (spans[-1][1], 1)):
-        # Remembered for a day, as by the rule itself.
+    # Remembered for a day, as by the rule itself. After a longer outage of the ruler it begins again: each day's growth counts.
+    last: dict[tuple[str, str], float] = {}
+    for number, at in enumerate((spans[0][0], *(end for _, end in spans))):
         for labels, value in store.vector(f"last_over_time(host:failures:total{which}[1d])", at=at):
-            host, cause = of(labels), labels.get("cause", "")
-            host.failures[cause] = host.failures.get(cause, 0) + sign * value
+            key = labels.get("instance", ""), labels.get("cause", "")
+            before = last.get(key, 0)
+            if number:
+                of(labels).failures[key[1]] = of(labels).failures.get(key[1], 0) + value - (before if value >= before else 0)
+            last[key] = value
     return found
 
 

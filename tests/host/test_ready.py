@@ -240,6 +240,11 @@ def test_the_service_writes_what_the_command_says_and_a_metric(
     assert ready.main([]) == 3, "what is a minute old is unknown"
 
 
+def test_the_end_of_a_maintenance_by_a_clock_that_was_ahead_excuses_nothing() -> None:
+    over = Sample("gpu_fleet_maintenance_end_timestamp_seconds", {}, time.time() + 86400)
+    assert ("fail", "xid_79") in codes(evaluated(Facts("dcgm-exporter", 0, [over], [xid("79")]), TABLE))
+
+
 def test_an_exporter_that_does_not_answer_is_unknown(host: Any) -> None:
     prefix, environment, _ = host
     ready.service(str(prefix), {**environment, "GPU_FLEET_GPU_EXPORTER_LISTEN": "127.0.0.1:9"})
@@ -256,7 +261,7 @@ case $1 in
   show) echo "NodeName=$3 Arch=x86_64 CoresPerSocket=1 State=$(cat state) ThreadsPerCore=1 $(cat reason)" ;;
   update) echo "$*" >>updates
     case $3 in
-      State=DRAIN) echo IDLE+DRAIN >state; echo "$4 [root@2026-11-26T12:00:00]" >reason; echo "${2#*=}|drained|${4#*=}" >nodes ;;
+      State=DRAIN) echo IDLE+DRAIN >state; echo "$4 [root@2026-11-26]" >reason; echo "${2#*=}|drained|gpu|${4#*=}" >nodes ;;
       *) echo IDLE >state; sed -i "s/drained/idle/" nodes ;; # the reason stays
     esac ;;
 esac
@@ -272,7 +277,7 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (directory / name).chmod(0o755)
     (directory / "state").write_text("IDLE\n")
     (directory / "reason").write_text("")
-    (directory / "nodes").write_text("".join(f"gpu-{number:03}|idle|none\n" for number in range(40)))
+    (directory / "nodes").write_text("".join(f"gpu-{number:03}|idle|gpu:8|none\n" for number in range(40)))
     monkeypatch.setenv("PATH", f"{directory}:/usr/bin:/bin")
     monkeypatch.chdir(directory)
     monkeypatch.setattr(slurm, "SETTLED_S", 0)
@@ -318,7 +323,7 @@ def test_without_a_decision_nothing_is_changed(controller: Path, tmp_path: Path)
 def test_no_more_than_a_share_of_the_cluster_is_drained_by_us(controller: Path, tmp_path: Path) -> None:
     record = tmp_path / "slurm-drained"
     nodes = ["gpu-fleet: XID 79", "gpu-fleet: XID 95", "disk full", *["none"] * 37]
-    (controller / "nodes").write_text("".join(f"gpu-{number:03}|drained|{reason}\n" for number, reason in enumerate(nodes)))
+    (controller / "nodes").write_text("".join(f"gpu-{number:03}|drained|gpu:8|{reason}\n" for number, reason in enumerate(nodes)))
     said = slurm.health_check(report("fail"), DRAINS, record)
     assert (
         said.startswith("not drained: of 40 nodes no more than 2 may be drained by us: gpu-fleet: GPU 3")
@@ -329,18 +334,64 @@ def test_no_more_than_a_share_of_the_cluster_is_drained_by_us(controller: Path, 
     assert "gpu_fleet_ready_drain_refused 0\n" in slurm.metrics(tmp_path)
 
 
+def test_the_share_is_of_the_nodes_with_gpus(controller: Path, tmp_path: Path) -> None:
+    """5 % of a thousand nodes would be all that have GPUs."""
+    nodes = [f"gpu-{number:03}|idle|gpu:h100:8(S:0-1),shard:32|none\n" for number in range(8)]
+    nodes[1] = nodes[1].replace("idle", "drained").replace("none", "gpu-fleet: XID 79")
+    others = [f"cpu-{number:03}|idle|(null)|none\n" for number in range(1000)]
+    (controller / "nodes").write_text("".join([*nodes, *others]))
+    said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
+    assert said.startswith("not drained: of 8 nodes no more than 1") and updates(controller) == []
+    (controller / "nodes").write_text("".join(line.replace("gpu:h100:8(S:0-1),shard:32", "(null)") for line in [*nodes, *others]))
+    assert slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained").startswith("drained"), "no gres.conf names GPUs"
+
+
+KILLED = """#!/bin/sh
+case $1 in update) echo IDLE+DRAIN >state; echo "$4 [root@2026-11-26T12:00:00]" >reason; kill -9 $PPID ;; esac
+echo "NodeName=$3 State=$(cat state) $(cat reason)"
+"""
+
+
+def test_a_health_check_that_is_killed_right_after_it_has_drained_undoes_it_later(controller: Path, tmp_path: Path) -> None:
+    """Slurm ends one after a minute, and a host may lose its power."""
+    (controller / "scontrol").write_text(KILLED)
+    record = tmp_path / "slurm-drained"
+    if (child := os.fork()) == 0:
+        slurm.health_check(report("fail"), DRAINS, record)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    assert (controller / "state").read_text() == "IDLE+DRAIN\n"
+    (controller / "scontrol").write_text(SCONTROL)
+    assert slurm.health_check(report("pass"), DRAINS, record).startswith("resumed gpu-003")
+
+
+def test_a_drain_that_the_controller_refuses_leaves_no_record_and_one_that_it_heard_does(
+    controller: Path, tmp_path: Path
+) -> None:
+    record = tmp_path / "slurm-drained"
+    refuses = SCONTROL.replace('echo "$*" >>updates', "exit 1")
+    (controller / "scontrol").write_text(refuses)
+    with pytest.raises(slurm.SlurmError):
+        slurm.health_check(report("fail"), DRAINS, record)
+    assert not record.exists()
+    (controller / "scontrol").write_text(SCONTROL.replace("    esac ;;", "    esac; exit 1 ;;"))
+    with pytest.raises(slurm.SlurmError):
+        slurm.health_check(report("fail"), DRAINS, record)
+    assert record.exists(), "its answer came too late"
+
+
 # In a federation it lists the nodes of all clusters, unless it is asked about its own.
 FEDERATED = """#!/bin/sh
 cat nodes
 case " $* " in
   *" --local "*) ;;
-  *) for number in $(seq 200); do echo "sibling-$number|idle|none"; done ;;
+  *) for number in $(seq 200); do echo "sibling-$number|idle|gpu:8|none"; done ;;
 esac
 """
 
 
 def test_nodes_of_other_clusters_of_a_federation_do_not_raise_the_limit(controller: Path, tmp_path: Path) -> None:
-    (controller / "nodes").write_text("gpu-001|drained|gpu-fleet: XID 79\n" + "gpu-002|idle|none\n")
+    (controller / "nodes").write_text("gpu-001|drained|gpu:8|gpu-fleet: XID 79\n" + "gpu-003|idle|gpu:8|none\n")
     (controller / "sinfo").write_text(FEDERATED)
     said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
     assert said.startswith("not drained: of 2 nodes no more than 1")
@@ -348,8 +399,8 @@ def test_nodes_of_other_clusters_of_a_federation_do_not_raise_the_limit(controll
 
 def test_nodes_of_hidden_partitions_count(controller: Path, tmp_path: Path) -> None:
     """Hidden=YES: without --all sinfo shows none of them, neither those that we drained nor those of which they are a share."""
-    (controller / "nodes").write_text("gpu-003|idle|none\n")
-    hidden = "gpu-001|drained|gpu-fleet: XID 79\\ngpu-002|idle|none\\n"
+    (controller / "nodes").write_text("gpu-003|idle|gpu:8|none\n")
+    hidden = "gpu-001|drained|gpu:8|gpu-fleet: XID 79\\ngpu-002|idle|gpu:8|none\\n"
     (controller / "sinfo").write_text(f"#!/bin/sh\ncat nodes\ncase $* in *--all*) printf '{hidden}' ;; esac\n")
     said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
     assert said.startswith("not drained: of 3 nodes no more than 1")
@@ -357,17 +408,17 @@ def test_nodes_of_hidden_partitions_count(controller: Path, tmp_path: Path) -> N
 
 LATE = """#!/bin/sh
 cat nodes
-{ cat nodes; printf 'gpu-001|drained|gpu-fleet: XID 79\\ngpu-003|drained|gpu-fleet: XID 79\\n'; } >late
+{ cat nodes; printf 'gpu-001|drained|gpu:8|gpu-fleet: XID 79\\ngpu-003|drained|gpu:8|gpu-fleet: XID 79\\n'; } >late
 mv late nodes
 """
 
 
 def test_of_nodes_that_fail_at_once_those_beyond_the_limit_undo_it(controller: Path, tmp_path: Path) -> None:
     """As two slurmd of a real 22.05 did: both had counted before either was drained."""
-    first = "".join(f"gpu-{number:03}|idle|none\n" for number in range(20))  # one of them may be drained
+    first = "".join(f"gpu-{number:03}|idle|gpu:8|none\n" for number in range(20))  # one of them may be drained
     (controller / "nodes").write_text(first)
     (controller / "sinfo").write_text(LATE)
-    (controller / "scontrol").write_text(SCONTROL.replace('echo "${2#*=}|drained|${4#*=}" >nodes', ":"))
+    (controller / "scontrol").write_text(SCONTROL.replace('echo "${2#*=}|drained|gpu:8|${4#*=}" >nodes', ":"))
     said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
     assert said.startswith("not drained: of 20 nodes no more than 1")
     assert updates(controller)[-1] == "update NodeName=gpu-003 State=UNDRAIN"

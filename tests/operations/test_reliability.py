@@ -66,3 +66,18 @@ def test_a_month_of_a_host_that_failed_twice_and_of_one_that_did_not(store: Mimi
 def test_a_host_that_was_not_observed_has_no_row(tmp_path: Path) -> None:
     config = StackConfig.load({"datacenter": "d", "cluster": "c"}, tmp_path)
     assert list(rows(config, MONTH, {"new": Record(failures={"silent": 1})})) == []
+
+
+class Restarted(Mimir):
+    """The ruler was down from the tenth day to the twelfth, and then began again with one failure."""
+
+    def vector(self, query: str, *, at: float) -> list[tuple[dict[str, str], float]]:
+        day = (at - BEGIN) / 86400
+        if "failures:total" not in query or 10 < day <= 12:
+            return []
+        return [({"instance": "bad", "cause": "silent"}, 5 if day <= 2 else 6 if day <= 10 else 1 if day <= 20 else 2)]
+
+
+def test_failures_are_counted_across_an_outage_of_the_ruler() -> None:
+    found = records(Restarted("http://nowhere", {}), "{}", days(MONTH, time.time()))
+    assert found["bad"].failures == {"silent": 1 + 1 + 1}
