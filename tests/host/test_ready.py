@@ -418,7 +418,7 @@ def test_of_nodes_that_fail_at_once_those_beyond_the_limit_undo_it(controller: P
     first = "".join(f"gpu-{number:03}|idle|gpu:8|none\n" for number in range(20))  # one of them may be drained
     (controller / "nodes").write_text(first)
     (controller / "sinfo").write_text(LATE)
-    (controller / "scontrol").write_text(SCONTROL.replace('echo "${2#*=}|drained|gpu:8|${4#*=}" >nodes', ":"))
+    (controller / "scontrol").write_text(SCONTROL.replace('echo "${2#*=}|drained|gpu|${4#*=}" >nodes', ":"))
     said = slurm.health_check(report("fail"), DRAINS, tmp_path / "slurm-drained")
     assert said.startswith("not drained: of 20 nodes no more than 1")
     assert updates(controller)[-1] == "update NodeName=gpu-003 State=UNDRAIN"
