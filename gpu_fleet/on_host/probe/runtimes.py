@@ -90,8 +90,9 @@ RUNTIMES = (
     ),
     Runtime(
         name="virtual machines",
-        processes="libvirtd virtqemud virtlxcd qemu-* kvm cloud-hyperviso firecracker VBoxHeadless vmware-vmx xenconsoled"
-        " pvedaemon ovs-vswitchd",
+        # qemu-ga runs in a guest.
+        processes="libvirtd virtqemud virtlxcd qemu-[!g]* kvm cloud-hyperviso firecracker VBoxHeadless VirtualBoxVM vmware-vmx"
+        " xenconsoled pvedaemon ovs-vswitchd",
         units="libvirtd.service virtqemud.service pvedaemon.service xcp-*.service",
         programs="libvirtd virtqemud qm firecracker cloud-hypervisor",
         packages="libvirt-daemon libvirt-daemon-system libvirt-daemon-driver-qemu pve-manager",
@@ -129,8 +130,8 @@ _UNIT_PLACES = (
     *("/lib/systemd/system", "/run/systemd/generator"),
 )
 _PROGRAM_PLACES = (
-    *("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin", "/opt/bin", "/opt/*/bin", "/snap/bin"),
-    "/var/lib/rancher/*/bin",
+    *("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/bin", "/sbin", "/snap/bin"),
+    *("/opt/bin", "/opt/*/bin", "/opt/*", "/var/lib/rancher/*/bin"),
 )
 
 
@@ -197,7 +198,16 @@ def _processes(host: Host, wanted: Sequence[Runtime], ours: Ours) -> Iterator[st
         for pattern in runtime.processes.split():
             for directory, name in running:
                 if fnmatch.fnmatchcase(name, pattern) and not ours.has(_program(host, directory)):
-                    yield f"{runtime.name} (process {name})"
+                    yield f"{runtime.name} (process {name}{_user(directory)})"
+
+
+def _user(directory: str) -> str:
+    """Of a process, unless it is root's: anybody may start one of any name."""
+    try:
+        number = os.stat(directory).st_uid  # noqa: PTH116  of hundreds of processes
+    except OSError:
+        return ""
+    return f" of user {number}" if number else ""
 
 
 def _program(host: Host, directory: str) -> str:
@@ -219,7 +229,8 @@ def _files(host: Host, wanted: Sequence[Runtime], ours: Ours) -> Iterator[str]:
     for runtime in wanted:
         for home in _homes(host) if runtime.in_homes else ():
             for pattern in runtime.in_homes.split():
-                yield from _found(host, runtime.name, f"{home}/{pattern}", ours)
+                for path in _not_empty(host, f"{home}/{pattern}"):
+                    yield f"{runtime.name} ({path})"
 
 
 def _found(host: Host, name: str, pattern: str, ours: Ours, *, is_unit: bool = False) -> Iterator[str]:
@@ -232,6 +243,22 @@ def _found(host: Host, name: str, pattern: str, ours: Ours, *, is_unit: bool = F
         else:  # what a directory holds has names that its users chose
             where = path.rpartition("/")[0] if pattern.rstrip("/").endswith("/*") else path
         yield f"{name} ({where})"
+
+
+def _not_empty(host: Host, pattern: str) -> Iterator[str]:
+    """What exists; with `/*` at the end the directories that are not empty. They are not listed: their users may have put any
+    number of files there."""
+    directories = pattern.endswith("/*")
+    for path in sorted(glob.glob(glob.escape(host.root) + (pattern[:-2] if directories else pattern))):  # noqa: PTH207
+        try:
+            if not directories:
+                yield path[len(host.root) :]
+                continue
+            with os.scandir(path) as entries:
+                if any(True for _ in entries):
+                    yield path[len(host.root) :]
+        except OSError:
+            continue
 
 
 def _homes(host: Host) -> Iterator[str]:

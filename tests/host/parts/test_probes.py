@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from gpu_fleet.host.part import ROOTFS
-from gpu_fleet.on_host.probe import Outcome, outcome
+from gpu_fleet.on_host.probe import Outcome, outcome, runtimes
+from gpu_fleet.on_host.probe.host import Host
 from gpu_fleet.on_host.tools import CollectError, Tools
 from tests.host.parts.textfiles import tool
 
@@ -442,12 +444,14 @@ def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
         ("etc/systemd/system/kubelet.service", "Kubernetes"),
         ("proc/71/comm:k3s-agent", "Kubernetes"),
         ("etc/systemd/system/rke2-agent.service", "Kubernetes"),
+        ("etc/systemd/system/k0sworker.service", "Kubernetes"),
         ("var/lib/rancher/rke2/agent/kubelet.kubeconfig", "Kubernetes"),
         ("var/snap/microk8s/current/args/kubelet", "Kubernetes"),
         ("etc/cni/net.d/87-podman-bridge.conflist", ""),  # Podman makes it, and leaves it
         ("etc/crio/crio.conf.d/10-crio.conf", "CRI-O"),
         ("var/snap/docker/current/config/daemon.json", "Docker"),
         ("usr/bin/dockerd", "Docker"),  # the static binaries
+        ("opt/docker/dockerd", "Docker"),  # their archive, unpacked there
         ("lib/systemd/system/docker.service", "Docker"),
         ("etc/docker/daemon.json", "Docker"),
         ("home/ada/bin/dockerd", "Docker"),  # rootless
@@ -458,9 +462,12 @@ def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
         ("usr/bin/buildah", "Podman"),
         ("proc/71/comm:conmon", "Podman"),
         ("proc/71/comm:incusd", "LXD"),
+        ("opt/incus/bin/incusd", "LXD"),
         ("var/snap/lxd/common/lxd/database/local.db", "LXD"),
         ("snap/bin/lxc", ""),  # on each Ubuntu Server
         ("proc/71/comm:qemu-system-x86", "virtual machines"),
+        ("proc/71/comm:qemu-kvm", "virtual machines"),
+        ("proc/71/comm:qemu-ga", ""),  # in a guest, such as most rented machines
         ("proc/71/comm:kvm", "virtual machines"),  # Proxmox
         ("proc/71/comm:kvm-irqfd-clean", ""),  # a kernel's thread
         ("etc/libvirt/qemu/gpu-vm.xml", "virtual machines"),
@@ -491,6 +498,27 @@ def test_no_runtime_is_installed_beside_what_others_run(tmp_path: Path, path: st
     assert f"gpu-fleet installs none beside what is here: {name}" in found["GPU_FLEET_EXPORTER_REASON"]
     refused = choice(tmp_path, {**host, "GPU_FLEET_EXPORTER": "dcgm-exporter"})
     assert refused.code == UNSUPPORTED and name in refused.reason
+
+
+def test_a_process_of_a_user_is_named_with_its_user(tmp_path: Path) -> None:
+    """Anybody can start one of this name: the operator has to see whose it is."""
+    host = machine(tmp_path, "curl", "apt-get")
+    (tmp_path / "proc/71").mkdir(parents=True)
+    (tmp_path / "proc/71/comm").write_text("dockerd\n")
+    os.chown(tmp_path / "proc/71", 4711, -1)
+    assert "Docker (process dockerd of user 4711)" in facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
+
+
+def test_a_home_with_many_files_is_not_listed(tmp_path: Path) -> None:
+    images = tmp_path / "home/eve/.local/share/docker"
+    images.mkdir(parents=True)
+    for number in range(20_000):
+        (images / f"{number:0100}").touch()
+    tracemalloc.start()
+    found = runtimes.first_sign(Host({"GPU_FLEET_ROOT": str(tmp_path)}), "Docker")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == "Docker (/home/eve/.local/share/docker)" and most < 2_000_000, f"{most} bytes"
 
 
 def test_what_a_runtime_of_ours_has_stored_is_no_sign_of_another_one(tmp_path: Path) -> None:
