@@ -546,6 +546,9 @@ def _read_ssh_arguments(
         for option, setting, text in options:
             kind = "jump" if option in ("proxyjump", "proxycommand") else option
             if kind in seen:
+                if text.startswith("-J"):
+                    what = f"{name} has {shown(text)} after another jump host or ProxyCommand, which ssh refuses"
+                    inventory.problem(value, what, "one -J, before any other", "remove one of them")
                 continue
             seen.add(kind)
             if kind == "jump":

@@ -140,6 +140,16 @@ def test_a_connection_goes_through_the_jump_host_of_the_real_ssh(base: Path, arg
     assert ours == [(user, host, port or "22") for user, host, port in jumps]
 
 
+@pytest.mark.parametrize("before", ["-J a", "-J none", "-o ProxyJump=a", "-o ProxyJump=none", "-o ProxyCommand=none"])
+def test_a_second_jump_host_that_ssh_refuses_is_refused(base: Path, before: str) -> None:
+    """ssh would not connect at all; to leave `-J jump` out would connect past it."""
+    arguments = f"{before} -J jump"
+    done = subprocess.run(["ssh", "-G", "-F", "none", *shlex.split(arguments), "gpu1"], capture_output=True, check=False)
+    assert done.returncode != 0
+    found = errors(base, json.dumps({"all": {"hosts": {"gpu1": {"ansible_ssh_common_args": arguments}}}}))
+    assert 'has "-J jump" after another jump host or ProxyCommand, which ssh refuses' in found[0][1]
+
+
 @pytest.mark.parametrize("arguments", ["-J [2001:db8::1]:2022", '-o ProxyCommand="ssh -W %h:%p -p 2022 2001:db8::1"'])
 def test_a_jump_host_may_have_an_ipv6_address_and_a_port(base: Path, arguments: str) -> None:
     host = load(base, f"all: {{hosts: {{gpu1: {{ansible_ssh_common_args: '{arguments}'}}}}}}\n").hosts["gpu1"]
