@@ -19,8 +19,13 @@ class Reason(NamedTuple):
 
 
 _CLOCK = "the repository's mirror is out of date, or the host's clock is wrong: `timedatectl`"
+# Of GnuTLS, then of OpenSSL.
+_NOT_VALID = "uses (?:not yet valid|expired) certificate|certificate (?:is not yet valid|has expired)"
+_CERTIFICATE = "the repository's certificate is out of date, or the host's clock is wrong: `timedatectl`"
 # Of the repositories, when a package was not found. What could not be fetched comes first.
 _REPOSITORY = (
+    (rf"^[EW]: (?:Failed to fetch (.*(?:{_NOT_VALID}).*))", _CERTIFICATE),
+    (rf"^ *-? *(.*Curl error .*(?:{_NOT_VALID}).*)", _CERTIFICATE),
     (r"^[EW]: (?:Failed to fetch (.*))", ""),
     (r"^E: (Release file .* is (?:expired|not valid yet) .*?)\. Updates", _CLOCK),
     (

@@ -9,16 +9,26 @@ import http.server
 import io
 import os
 import platform
+import ssl
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from gpu_fleet.host.part import Download, Part, Source
+from gpu_fleet.on_host.converge import fetch
+from gpu_fleet.on_host.converge.errors import Failure
 from tests.host.hosts import SimulatedHost, page
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
@@ -166,6 +176,34 @@ def test_a_missing_file_is_named_without_the_password_of_its_url(host: Simulated
     assert f"cannot get {mirror.url}/tool" in apply.error("tool")["message"]
     assert "404" in apply.error("tool")["message"]
     assert "planted-secret" not in apply.stdout + apply.stderr
+
+
+def _certificate(file: Path, begins: datetime, ends: datetime) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    made = x509.CertificateBuilder(name, name, key.public_key(), 1, begins, ends)
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    signed = made.add_extension(address, critical=False).sign(key, SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    file.write_bytes(signed.public_bytes(Encoding.PEM) + private)
+
+
+@pytest.mark.parametrize(("from_year", "to_year"), [(2001, 2002), (2098, 2099)])
+def test_a_certificate_out_of_its_time_shows_the_clock_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_year: int, to_year: int
+) -> None:
+    """As with a clock that is years off, where nobody looks at the certificate."""
+    chain = tmp_path / "chain.pem"
+    _certificate(chain, datetime(from_year, 1, 1), datetime(to_year, 1, 1))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("SSL_CERT_FILE", str(chain))
+    monkeypatch.setattr(fetch, "_TRIES", 1)
+    with pytest.raises(Failure, match=rf"this host's clock says {datetime.now(UTC):%Y-%m-%d} .*timedatectl"):
+        fetch.fetch(f"https://127.0.0.1:{server.server_port}/tool", str(tmp_path / "tool"), 1000, "tool")
+    server.shutdown()
 
 
 def test_the_controller_is_asked_only_for_what_is_missing(host: SimulatedHost, mirror: Mirror) -> None:

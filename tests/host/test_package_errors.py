@@ -82,6 +82,11 @@ def test_apt_s_reason_and_what_to_do(said: str, held: list[str], expected: tuple
             ("download", "NO_PUBKEY BC19", "current key"),
         ),
         (
+            "W: Failed to fetch https://127.0.0.1/InRelease  Certificate verification failed: The certificate is NOT trusted. "
+            "The certificate chain uses not yet valid certificate.  Could not handshake: Error in the certificate verification.",
+            ("download", "The certificate chain uses not yet valid certificate", "clock is wrong: `timedatectl`"),
+        ),
+        (
             "W: Failed to fetch http://mirror.example.com/InRelease  Could not resolve 'mirror.example.com'",
             ("download", "http://mirror.example.com/InRelease Could not resolve 'mirror.example.com'", ""),
         ),

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.client
 import os
+import re
 import threading
 import time
 import urllib.error
@@ -122,6 +123,9 @@ def _failure(name: str, path: str, error: Exception) -> Failure:
             return Failure("disk-full", f"cannot store {name} below {os.path.dirname(path)}; free some space and apply again")
     else:
         said = str(reason) or type(reason).__name__
+    if re.search("certificate (?:is not yet valid|has expired)", said):
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        said += f"; this host's clock says {now} UTC: correct it if that is wrong (timedatectl)"
     return Failure.saying("download", f"cannot get {name}", said)
 
 

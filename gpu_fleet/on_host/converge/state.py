@@ -41,8 +41,8 @@ def open_scratch(host: Host) -> Host:
         close_scratch(scratch)
         if host.verb not in ("check", "remove"):
             raise
-    # A full disk below the state directory must not stop a check, or a removal, which frees space.
-    return _make_scratch(host, f"{temporary}/gpu-fleet-scratch.{os.getpid()}")
+    # A full disk below the state directory must not stop a check, or a removal, which frees space. Anybody may take a name there.
+    return _make_scratch(host, f"{temporary}/gpu-fleet-scratch.{os.urandom(8).hex()}")
 
 
 def _make_scratch(host: Host, scratch: str) -> Host:
