@@ -200,6 +200,13 @@ def test_what_a_later_commit_changed_and_this_one_takes_back_is_to_be_deployed(p
     assert json.loads((project / "build/stacks.json").read_text()) == ["eu-west-serving"]
 
 
+def test_after_many_runs_that_failed_every_stack_is_one_to_deploy(project: Path) -> None:
+    for number in range(6):
+        git(project, "commit", "--quiet", "--allow-empty", f"--message=not deployed as a whole {number}")
+    report(project, "--stacks", "build/stacks.json", "--also", *(f"HEAD~{number}" for number in range(6)))
+    assert json.loads((project / "build/stacks.json").read_text()) == sorted(STACKS)
+
+
 def test_compared_with_the_empty_tree_every_stack_is_one_to_deploy(project: Path) -> None:
     empty = subprocess.run(["git", "hash-object", "-t", "tree", os.devnull], capture_output=True, text=True, check=True).stdout
     command = [sys.executable, "-m", "gpu_fleet.operations.pr_report", "--base", empty.strip(), "--stacks", "build/stacks.json"]

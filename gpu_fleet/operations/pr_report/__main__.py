@@ -20,6 +20,8 @@ from gpu_fleet.stackfile.config import ROOT
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
+_ALSO = 5  # each takes as long as the report itself: of more, such as while a site is down for weeks, every stack is named
+
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make pr-report", description="What the branch changes in every stack.")
@@ -37,7 +39,8 @@ def main(arguments: list[str]) -> int:
         enter_project()
         with checkout(given.base) as base:
             sides = pictures(base), pictures(project())
-        others = {one for commit in {*given.also} - {given.base} for one in _differing(commit, sides[1])}
+        also = {*given.also} - {given.base}
+        others = set(sides[1]) if len(also) > _ALSO else {one for commit in also for one in _differing(commit, sides[1])}
         files = changed_files(given.base)
     except OperationError as error:
         print(error, file=sys.stderr)
