@@ -29,6 +29,14 @@ EACH_S = 20
 MOST_BYTES = 64 << 20
 MOST_OF_A_FILE = 8 << 20
 LINES = 20000  # of the kernel log
+# Programs put passwords into their titles, sites into the kernel's command line. A match begins with a word and is short: a file
+# of one line must not cost the time of all.
+_NAMED = re.compile(
+    rb"(?i)(?:passw(?:or)?d|passphrase|secret|token|(?:api|access)[-_]?key|credential)"
+    rb"""[\w.-]{0,32}["']?(\s?[=:]\s?|\s)["']?([^\s<>"'&]{1,4096})"""
+)
+_IN_URL = re.compile(rb"://[^\s/:@]{1,64}:([^\s/@<>]{1,256})@")
+_REMOVED = b"(removed)"
 
 
 class Source(NamedTuple):
@@ -73,7 +81,8 @@ class Collection:
 
     def add(self, name: str, data: bytes, **note: object) -> None:
         room = MOST_BYTES - (1 << 20) - sum(map(len, self.files.values()))
-        kept = data[: max(0, min(MOST_OF_A_FILE, room))]
+        room = max(0, min(MOST_OF_A_FILE, room))
+        kept = without_secrets(data[:room])[:room]
         self.files[name] = kept
         digest = hashlib.sha256(kept).hexdigest()
         self.notes.append({"file": name, "sha256": digest, "bytes": len(kept), "cut": len(kept) < len(data), **note})
@@ -87,6 +96,17 @@ class Collection:
             "seconds": round(time.time() - self.began, 1),
         }
         return json.dumps({**about, "reason": self.reason, "files": self.notes}, indent=1).encode() + b"\n"
+
+
+def without_secrets(data: bytes) -> bytes:
+    """Values of what is named like one: password=x, --api-key x, scheme://user:x@host."""
+
+    def named(found: re.Match[bytes]) -> bytes:
+        whole, begin = found[0], found.start()
+        is_option = re.search(rb"--[\w-]*$", data[max(0, begin - 40) : begin])
+        return whole[: found.start(2) - begin] + _REMOVED if found[1].strip() or is_option else whole
+
+    return _IN_URL.sub(lambda found: found[0][: found.start(1) - found.start()] + _REMOVED + b"@", _NAMED.sub(named, data))
 
 
 def collect(found: Collection, tools: Tools, prefix: str, environment: Mapping[str, str]) -> None:

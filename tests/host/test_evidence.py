@@ -197,3 +197,25 @@ def test_the_real_nvidia_smi_s_xml_is_in_it_whole(host: Path, branch: str, monke
     files = opened(archives(host)[0])
     log = ElementTree.fromstring(files["nvidia-smi-q.xml"])
     assert log.findtext("driver_version") == real.driver and len(log.findall("gpu")) == 4
+
+
+def test_secrets_that_others_show_to_the_tools_are_not_in_it(host: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Titles of processes in nvidia-smi -q -x, and in the bug report the kernel's command line."""
+    title = "vllm serve --api-key planted-1 --hf_token=planted-2 --max-tokens 4096"
+    xml = f"<log><process_name>{title}</process_name><password>x</password></log>"
+    tool(host, "nvidia-smi", f"#!/bin/sh\necho '{xml}'\n")
+    line = 'rd.iscsi.password=planted-3 repo=https://admin:planted-4@host/x DB_PASSWORD="planted-5" "token": "planted-6"'
+    tool(host, "nvidia-bug-report.sh", f"#!/bin/sh\necho '{line}'\necho 'a page table token was lost'\n")
+    assert evidence.main([]) == 0
+    files = opened(Path(capsys.readouterr().out.split()[-1]))
+    assert not [name for name, data in files.items() if b"planted" in data]
+    name = ElementTree.fromstring(files["nvidia-smi-q.xml"]).findtext("process_name")
+    assert name == "vllm serve --api-key (removed) --hf_token=(removed) --max-tokens (removed)"
+    assert b"a page table token was lost" in files["nvidia-bug-report.log"]
+
+
+@pytest.mark.parametrize("data", [b"-", b"--token", b"://:", b"token=", b"a", b"password "], ids=str)
+def test_a_file_of_one_line_costs_little_time(data: bytes) -> None:
+    began = time.process_time()
+    evidence.without_secrets(data * ((1 << 20) // len(data)))
+    assert time.process_time() - began < 5
