@@ -32,7 +32,7 @@ LINES = 20000  # of the kernel log
 # Programs put passwords into their titles, sites into the kernel's command line. A match begins with a word and is short: a file
 # of one line must not cost the time of all.
 _NAMED = re.compile(
-    rb"(?i)(?:passw(?:or)?d|passphrase|secret|token|(?:api|access)[-_]?key|credential)"
+    rb"(?i)(?:passw(?:or)?d|passphrase|secret|token(?!s)|(?:api|access)[-_]?key|credential)"
     rb"""[\w.-]{0,32}["']?(\s?[=:]\s?|\s)["']?([^\s<>"'&]{1,4096})"""
 )
 _IN_URL = re.compile(rb"://[^\s/:@]{1,64}:([^\s/@<>]{1,256})@")

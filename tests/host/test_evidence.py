@@ -210,7 +210,7 @@ def test_secrets_that_others_show_to_the_tools_are_not_in_it(host: Path, capsys:
     files = opened(Path(capsys.readouterr().out.split()[-1]))
     assert not [name for name, data in files.items() if b"planted" in data]
     name = ElementTree.fromstring(files["nvidia-smi-q.xml"]).findtext("process_name")
-    assert name == "vllm serve --api-key (removed) --hf_token=(removed) --max-tokens (removed)"
+    assert name == "vllm serve --api-key (removed) --hf_token=(removed) --max-tokens 4096"
     assert b"a page table token was lost" in files["nvidia-bug-report.log"]
 
 
