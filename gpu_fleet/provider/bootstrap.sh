@@ -52,6 +52,7 @@ cannot_unpack() {
   echo "the bundle cannot be unpacked in $base" >&2
   exit 10
 }
+echo "{\"event\":\"clock\",\"now\":$(date +%s)}"
 exec 3<&0
 if [ "$size" = 0 ]; then
   if [ ! -s "$state/current/converge" ]; then

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -73,10 +74,11 @@ class PartReport:
 
 @dataclass
 class Outcome:
-    """`has_result`: the program came to its end. `is_absent`: nothing of ours is on the host. `renamed_from`: the name in the
-    host's own record when this run came to give it another one. `is_first`: the host had no record of ours. `needs`: sha256
-    of the files without which it does not begin."""
+    """`clock_off_s`: the host's clock minus ours, 0 where it is not known. `has_result`: the program came to its end.
+    `is_absent`: nothing of ours is on the host. `renamed_from`: the name in the host's own record when this run came to give it
+    another one. `is_first`: the host had no record of ours. `needs`: sha256 of the files without which it does not begin."""
 
+    clock_off_s: float = 0.0
     facts: dict[str, str] = field(default_factory=dict)
     parts: dict[str, PartReport] = field(default_factory=dict)
     has_result: bool = False
@@ -100,6 +102,8 @@ class Outcome:
                 name, value = _name(fact), cleaner.value(_text(given))
                 if len(self.facts) < _FACTS and self._for_facts.takes(name + value):
                     self.facts[name] = value
+        elif kind == "clock" and isinstance(now := event.get("now"), int):
+            self.clock_off_s = now - time.time()
         elif kind == "result":
             self.has_result = True
         elif kind == "absent":

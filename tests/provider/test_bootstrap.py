@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
 import subprocess
 import time
@@ -58,9 +59,10 @@ def start(shell: str, directory: Path, verb: str, do: str = "", programs: str = 
 
 
 def ended(process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Exit code and output; the process has to end although its standard input stays open."""
+    """Exit code and output after the host's clock; the process has to end although its standard input stays open."""
     code = process.wait(300)
-    output = process.stdout.read().decode()
+    clock, _, output = process.stdout.read().decode().partition("\n")
+    assert abs(json.loads(clock)["now"] - time.time()) < 600
     for stream in (process.stdin, process.stdout, process.stderr):
         stream.close()
     return code, output

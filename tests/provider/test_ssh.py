@@ -282,6 +282,26 @@ def test_a_host_whose_temporary_directories_are_full_says_which(plugin: Plugin, 
     assert failure.value.message.splitlines() == [f"node-1: disk full: {last}", f"    {full}"]
 
 
+@pytest.mark.parametrize(
+    ("off_s", "said"),
+    [
+        (-3.2 * 31_557_600, ["3 years behind this machine's"]),
+        (30 * 3600, ["30 hours ahead of this machine's"]),
+        (-180, ["3 minutes behind this machine's"]),
+        (60, []),
+    ],
+)
+def test_a_clock_that_is_off_is_named_also_when_the_run_fails(
+    plugin: Plugin, server: SshServer, configure: Configure, off_s: float, said: list[str]
+) -> None:
+    server.forced = f"""echo '{{"event":"ready"}}'; echo '{{"event":"clock","now":{time.time() + off_s:.0f}}}'; exit 10"""
+    with pytest.raises(Failure):
+        create(plugin, configure())
+    warnings = plugin.engine.texts(engine_pb2.WARNING)
+    assert len(warnings) == len(said)
+    assert all(f"node-1: its clock is {words};" in warning for words, warning in zip(said, warnings, strict=True))
+
+
 def test_a_login_to_a_host_that_still_counts_the_previous_session_is_retried(
     plugin: Plugin, server: SshServer, configure: Configure
 ) -> None:

@@ -42,6 +42,8 @@ _LOGIN_INPUTS = (
 )
 _NO = ("", "no", "none")
 _NOTICE = "_NOTICE"  # of a fact that is shown to whoever deploys (gpu_fleet/host/converge/README.md)
+_CLOCK_OFF_S = 120.0  # as HostClockSkew (alerts/rules/host.yaml), which needs samples that arrive
+_UNITS = ((31_557_600, "years"), (86_400, "days"), (3600, "hours"), (60, "minutes"))
 _LEFT_ALONE = "nothing was removed from it, and {} leaves this stack"
 _ANOTHER_HOST = ("connection.kind", "connection.prefix")
 # Output of a host that failed when its stack was given another datacenter or cluster: its own record may still have the old one.
@@ -172,6 +174,7 @@ class Host:
                 outcome = await self._brought_up(inputs, old, owners, call)
         except HostError as error:
             self._log_rename(inputs, error.outcome, call)
+            _warn_of_clock(inputs, error.outcome, call)
             message = f"{inputs['host']}: {error}"
             # Never reached, or another stack's: nothing of ours is on it, and nothing may be removed from it later.
             if error.outcome is None or error.code == "other-stack":
@@ -181,6 +184,7 @@ class Host:
                 outputs[_FORMER_STACKS] = list(owners)  # this one too: the engine keeps the old inputs of a failed update
             raise Unhealthy(inputs["host"], outputs, message) from None
         self._log_rename(inputs, outcome, call)
+        _warn_of_clock(inputs, outcome, call)
         self._renames.settle(inputs["host"])
         if old and (outcome.is_first or outcome.renamed_from):
             self._warn_of_former_machine(old, inputs, call)
@@ -350,3 +354,15 @@ def _errors_of_settings(settings: Any) -> list[InputError]:
         elif isinstance(value, str) and not value.isprintable():
             errors.append(InputError(f"settings.{name}", "must be one line of printable characters"))
     return errors
+
+
+def _warn_of_clock(inputs: Inputs, outcome: Outcome | None, call: Call) -> None:
+    """Stores refuse samples and lines of another time, and what a wrong clock does to certificates does not name it."""
+    off_s = outcome.clock_off_s if outcome else 0.0
+    if abs(off_s) <= _CLOCK_OFF_S:
+        return
+    size, unit = next((size, unit) for size, unit in _UNITS if abs(off_s) >= 2 * size)
+    call.warning(
+        f"{inputs['host']}: its clock is {abs(off_s) / size:.0f} {unit} {'ahead of' if off_s > 0 else 'behind'} this machine's; "
+        "stores refuse samples and lines of another time. Correct the wrong one (timedatectl shows whether it is synchronized)"
+    )
