@@ -179,7 +179,7 @@ bench: lab-setup ## measure the cost of 1, 10, 100 and 1,000 hosts, on real ones
 scorecard: lab-setup ## replay fault tapes through the real stack and score what is notified: make scorecard TAPES='xid-*' MODES=dcgm,smi AT_ONCE=80
 	@$(PYTHON) -m lab.scorecard --tapes "$(or $(TAPES),*)" --modes "$(MODES)" --at-once $(or $(AT_ONCE),80) $(if $(RULES),--rules $(RULES)) $(if $(KEEP),--keep "$(KEEP)")
 
-bench-rules: lab-setup ## measure what the rules cost in Mimir for GPUS=100,500,2000, and write it to docs/bench.md
+bench-rules: lab-setup ## measure what the rules cost in Mimir for GPUS=100,500,2000, and write it to bench/README.md
 	@$(PYTHON) -m bench.rules $(if $(GPUS),--gpus "$(GPUS)") --write
 
 powercut: lab-setup ## cut the power of hosts, and kill runs, at N random instants each (root): make powercut N=200 SEED=1

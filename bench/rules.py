@@ -4,7 +4,7 @@ A real Mimir for each size gets the series of hosts with eight GPUs each (dcgm-e
 Alloy) every 15 s, all at the same time. The CPU time of each is measured in three phases: without rules, with recording rules,
 with all rules. The differences are what rules cost; other work on the machine changes the wall time and hardly the CPU time. What
 panels read is computed from the series that each store then has (panels.py). The figures go to .dev/rules.json, and --write puts
-the tables into docs/bench.md.
+the tables into bench/README.md.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from lab.showcase.remote_write import Labels, Samples, push
 from lab.showcase.servers import Servers
 
 REPORT: Final = Path(__file__).parents[1] / ".dev" / "rules.json"
-PAGE: Final = Path(__file__).parents[1] / "docs" / "bench.md"
+PAGE: Final = Path(__file__).parents[1] / "bench" / "README.md"
 GPUS_PER_HOST: Final = 8
 # Windows of a day read more than this history holds: the samples they read here are a lower bound, which the page says.
 HISTORY_S: Final = 1800
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--gpus", default="100,500,2000", metavar="COUNTS", help="at least two sizes")
     parser.add_argument("--phase", type=int, default=300, metavar="SECONDS", help="measured per phase, default %(default)s")
     parser.add_argument("--jobs", action="store_true", help="every GPU has a job, one per host (gpu-fleet:jobs)")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/bench.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into bench/README.md")
     given = parser.parse_args(arguments)
     sizes = [int(count) for count in given.gpus.split(",")]
     if len(set(sizes)) < 2:
