@@ -91,7 +91,11 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
         "amd": ({"gpus": 9}, "GPU count: .*gpus: 9.* 4"),
         "broken": ({"exporter": "textfile"}, "no driver: .*nvidia-smi, rocm-smi or amd-smi"),
         "metal-b": ({}, f"download: the host needs the file with sha256 .* not in {without_gpu_exporter}; `make artifacts`"),
-        "metal": ({"exporter": "textfile"}, "service did not start: node-exporter: service .* does not keep running: not here"),
+        # On a loaded host the page is waited for in vain before it has been started often enough.
+        "metal": (
+            {"exporter": "textfile"},
+            "service did not start: node-exporter: .*does not (keep running|respond .*): not here",
+        ),
     }
     stack = stack_of({"container": {"exporter": "textfile"}, **{name: entry for name, (entry, _) in causes.items()}})
     stack.config["artifacts"]["directory"] = str(without_gpu_exporter)
