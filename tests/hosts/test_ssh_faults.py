@@ -91,7 +91,7 @@ def test_each_dead_host_fails_alone_with_its_cause_and_the_others_finish(
         "amd": ({"gpus": 9}, "GPU count: .*gpus: 9.* 4"),
         "broken": ({"exporter": "textfile"}, "no driver: .*nvidia-smi, rocm-smi or amd-smi"),
         "metal-b": ({}, f"download: the host needs the file with sha256 .* not in {without_gpu_exporter}; `make artifacts`"),
-        # On a loaded host the page is waited for in vain before it has been started often enough.
+        # On a loaded host the wait for its page times out before it has been started often enough.
         "metal": (
             {"exporter": "textfile"},
             "service did not start: node-exporter: .*does not (keep running|respond .*): not here",
