@@ -22,7 +22,7 @@ import yaml
 
 from gpu_fleet.stackfile.naming import PROJECT
 
-_WRITTEN_S: Final = 10.0  # a run may be writing one right now
+_WRITTEN_S: Final = 1.0  # another run may be writing one right now
 
 
 def repaired(error: str) -> list[Path]:
@@ -30,10 +30,17 @@ def repaired(error: str) -> list[Path]:
     directory = _directory() if error.endswith("EOF") else None
     if directory is None:
         return []
-    found = [file for file in directory.rglob("*.attrs") if _is_cut(file)]
+    found = _cut(directory)
+    if found:
+        time.sleep(_WRITTEN_S)  # not by the file's age: the clock of a shared directory may be another one
+        found = [file for file in _cut(directory) if file in found]
     for file in found:
-        file.unlink()
+        file.unlink(missing_ok=True)
     return found
+
+
+def _cut(directory: Path) -> list[Path]:
+    return [file for file in directory.rglob("*.attrs") if _is_cut(file)]
 
 
 def emptied(stack: str) -> str:
@@ -88,8 +95,6 @@ def _is_pulumi(pid: int) -> bool:
 
 def _is_cut(file: Path) -> bool:
     try:
-        if time.time() - file.stat().st_mtime < _WRITTEN_S:
-            return False
         json.loads(file.read_bytes())
     except ValueError:
         return True

@@ -94,6 +94,16 @@ class Stack:
         assert (done.returncode == 0) == ok, done.stdout + done.stderr
         return done.stdout if ok else done.stdout + done.stderr
 
+    def unlock(self) -> None:
+        """After a kill. In a container, as tests may run in one, `make up` releases no lock; a kill while the backend was written
+        is repaired as by make's targets."""
+        code = "from gpu_fleet.operations.engine import pulumi; print(pulumi('cancel', '--yes').stderr)"
+        environment = {**os.environ, **self._environment()}
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=self.directory, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0 and "error" not in done.stdout, done.stdout + done.stderr
+
     def up(self, *arguments: str, ok: bool = True, **environment: str) -> str:
         return self.pulumi(*UP, *arguments, ok=ok, **SAVED_ONCE, **environment)
 

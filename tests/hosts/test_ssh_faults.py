@@ -346,7 +346,7 @@ def test_ctrl_c_ends_the_work_on_the_host_and_the_next_run_finishes_it(
         assert process.wait(timeout=300) != 0
         assert "Traceback" not in output, output
         eventually("no converge program on the host", lambda: "converge" not in host.ssh("ps -eo args").stdout)
-        stack.pulumi("cancel", "--yes", ok=True)
+        stack.unlock()
         stack.up()
         assert host.ssh("systemctl is-active gpu-fleet-alloy").stdout.strip() == "active"
         stack.pulumi("refresh", "--yes", "--skip-preview", "--expect-no-changes")

@@ -42,7 +42,8 @@ def edit(file: Path, old: str, new: str) -> None:
 
 
 def git(directory: Path, *arguments: str) -> None:
-    subprocess.run(["git", "-C", directory, *arguments], check=True, capture_output=True)
+    command = ["git", "-C", directory, "-c", "user.name=a", "-c", "user.email=a@example.com", *arguments]
+    subprocess.run(command, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write("config:\n  gpu-fleet:cluster: {value: training}\n")
     git(directory, "init", "--quiet", "--initial-branch=main")
     git(directory, "add", "--all")
-    git(directory, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=base")
+    git(directory, "commit", "--quiet", "--message=base")
     return directory
 
 
@@ -156,7 +157,7 @@ def test_stack_files_in_a_directory_of_their_own_are_compared_by_its_commits(tmp
     file.write_text((checkout.REPO / "examples/kubernetes/Pulumi.eu-west-serving.yaml").read_text())
     git(file.parent, "init", "--quiet", "--initial-branch=main")
     git(file.parent, "add", "--all")
-    git(file.parent, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "--quiet", "--message=base")
+    git(file.parent, "commit", "--quiet", "--message=base")
     edit(file, "[inference, training]", "[inference]")
     command = [sys.executable, "-m", "gpu_fleet.operations.pr_report", "--base", "main"]
     variables = {**os.environ, "GPU_FLEET_STACKS": str(file.parent)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -180,9 +179,6 @@ def test_a_backend_that_a_killed_run_left_unreadable_is_repaired(
     assert {file.name for file in files} >= {"s.json.attrs", "meta.yaml.attrs"}
     for file, content in zip(files, (b"", b'{"user.cache', b""), strict=False):
         file.write_bytes(content)
-    assert pulumi("stack", "export", "--stack", "s").stderr.endswith("EOF\n"), "one that may be being written right now is left"
-    for file in files:
-        os.utime(file, (0, 0))
     monkeypatch.setenv("PULUMI_BACKEND_URL", f"file://{tmp_path}/state?no_tmp_dir=true")
     assert deployed_configuration("s").values["datacenter"] == "us-west"
     assert "s.json.attrs" in capsys.readouterr().err
