@@ -191,8 +191,8 @@ class _Recording(Tools):
     def find(self, *names: str) -> str:
         return self._program
 
-    def ask(self, within_s: float, command: Sequence[str], *, with_stderr: bool = True) -> Answer:
-        answer = super().ask(within_s, command, with_stderr=with_stderr)
+    def ask(self, within_s: float, command: Sequence[str], **options: Any) -> Answer:
+        answer = super().ask(within_s, command, **options)
         self.answers[" ".join(command[1:])] = answer.text
         return answer
 

@@ -12,9 +12,14 @@ from collections.abc import Mapping
 from gpu_fleet.host.part import ON_HOST
 
 PROGRAM = "lib/converge.pyz"  # in a bundle
-_SHARED = ("__init__", "distribution", "files", "package_errors", "page", "samples", "tools")
+_SHARED = ("__init__", "distribution", "files", "output", "package_errors", "page", "samples", "tools")
 # What pull mode has of it; the host may have another release's converge.
-_SHARED_BY_PULL = ("__init__", "files", *(f"converge/{name}" for name in ("__init__", "causes", "disk", "errors", "events")))
+_SHARED_BY_PULL = (
+    "__init__",
+    "files",
+    "output",
+    *(f"converge/{name}" for name in ("__init__", "causes", "disk", "errors", "events")),
+)
 _SHARED_BY_PULL += ("converge/fetch", "converge/programs", "converge/proxies", "converge/records")
 _NOT_OF_INSTALLER = ("on_host/pull/main.py", "on_host/pull/update.py", "on_host/converge/records.py")
 

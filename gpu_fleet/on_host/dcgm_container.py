@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Sequence
 
+from . import output
 from .files import text_of
 
 NO_IMAGE = 13  # the exit status when the image is not available, which an immediate retry would not change
@@ -37,11 +38,12 @@ class Engine(NamedTuple):
 
     def ask(self, *arguments: str) -> tuple[bool, str]:
         """Whether it succeeds, and what it prints."""
-        pipe, both = subprocess.PIPE, subprocess.STDOUT
         try:
-            done = subprocess.run([*self.client, *arguments], stdin=subprocess.DEVNULL, stdout=pipe, stderr=both, timeout=PULL_S)
+            done = output.run([*self.client, *arguments], PULL_S, errors=subprocess.STDOUT)
         except subprocess.TimeoutExpired:
             return False, f"timed out after {PULL_S} s"
+        except output.TooMuch as error:
+            return False, str(error)
         except OSError as error:
             return False, f"{self.client[0]}: {error.strerror}"
         return done.returncode == 0, done.stdout.decode("utf-8", "replace")

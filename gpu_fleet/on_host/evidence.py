@@ -154,7 +154,7 @@ def _ask(found: Collection, tools: Tools, source: Source, within_s: float) -> No
     except CollectError:
         return
     try:
-        answer = tools.ask(within_s, [path, *arguments])
+        answer = tools.ask(within_s, [path, *arguments], most=MOST_OF_A_FILE + 1, cut=True)
     except CollectError as error:
         found.add(source.file, b"", failed=str(error), seconds=round(time.time() - began, 1))
         return
@@ -164,7 +164,8 @@ def _ask(found: Collection, tools: Tools, source: Source, within_s: float) -> No
         "status": answer.status,
     }
     if answer.status is None:
-        note["failed"] = f"ended after {within_s:.0f} s"
+        why = f"after {within_s:.0f} s" if len(answer.text) <= MOST_OF_A_FILE else f"after {MOST_OF_A_FILE >> 20} MiB"
+        note["failed"] = f"ended {why}"
     found.add(source.file, answer.text.encode(), **note)
 
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Iterator, Mapping, Sequence
 
-from . import jobs, nccl_ras
+from . import jobs, nccl_ras, output
 from .files import text_of
 from .nccl_ras import Answer, Rank, RasError, clean
 from .slurm_gpus import Gpu
@@ -131,10 +131,10 @@ def _names(addresses: set[str]) -> Mapping[str, str]:
     """Those that this host's resolver knows within three seconds."""
     known = [address for address in sorted(addresses) if re.fullmatch(r"[0-9a-fA-F.:]+", address)][:MOST_LINES]
     try:
-        said = subprocess.run(("getent", "hosts", *known), capture_output=True, timeout=3, check=False).stdout if known else b""
+        said = output.run(("getent", "hosts", *known), 3, errors=subprocess.DEVNULL).stdout if known else b""
     except subprocess.TimeoutExpired as late:
         said = late.stdout or b""
-    except OSError:
+    except (OSError, output.TooMuch):
         said = b""
     rows = (line.split() for line in said.decode("utf-8", "replace").splitlines())
     return {row[0]: clean(row[1]) for row in rows if len(row) > 1}

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Iterator, Mapping, Sequence
 
+from . import output
 from .files import text_of
 
 WITHIN_S = 10  # of each command; Slurm ends a health check after 60 s
@@ -25,6 +26,7 @@ _HOSTS = re.compile(r"((?:[^,\[]|\[[^\]]*\])+)(?:,|$)")
 
 
 _SAID = 300  # characters of one error
+_MOST_BYTES = 128 << 20  # squeue of 100,000 jobs prints some 20 MB
 
 
 class SlurmError(Exception):
@@ -47,15 +49,8 @@ def answer(program: str, *arguments: str, within_s: float = WITHIN_S) -> tuple[s
     """What it prints, and its exit status; what it prints of errors, where it is not 0 or it prints nothing else."""
     environment = {**os.environ, **_configuration()}
     try:
-        done = subprocess.run(
-            (_path(program), *arguments),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=within_s,
-            check=False,
-            env=environment,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = output.run((_path(program), *arguments), within_s, _MOST_BYTES, environment=environment)
+    except (OSError, subprocess.SubprocessError) as error:
         raise SlurmError(f"{program}: {error}") from None
     text = done.stdout if done.returncode == 0 and done.stdout.strip() else done.stdout + done.stderr
     return text.decode("utf-8", "replace"), done.returncode

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
+from . import output
+
 TERM_S = 2.0  # from SIGTERM to SIGKILL
 KILL_S = 1.0  # from SIGKILL to giving up
 POLL_S = 0.005  # at first; a tool takes from 10 ms to seconds
@@ -35,12 +37,17 @@ class CollectError(Exception):
         self.unreadable = unreadable
 
 
+class TooMuch(CollectError):
+    """The tool printed more than a tool does, and was ended."""
+
+
 class Stopped(Exception):
     """The program has been asked to end, so no other tool is started."""
 
 
 class Answer(NamedTuple):
-    """`text`: stdout, and stderr where it was asked for. `status`: exit status; None when it did not end in time."""
+    """`text`: stdout, and stderr where it was asked for. `status`: exit status; None when it did not end in time, or printed
+    more than `most`."""
 
     text: str
     status: int | None
@@ -70,22 +77,30 @@ class Tools:
                     return str(path)
         raise CollectError(f"this host has no {' or '.join(names)}")
 
-    def ask(self, within_s: float, command: Sequence[str], *, with_stderr: bool = True) -> Answer:
+    def ask(
+        self,
+        within_s: float,
+        command: Sequence[str],
+        *,
+        with_stderr: bool = True,
+        most: int = output.MOST_BYTES,
+        cut: bool = False,
+    ) -> Answer:
         """What the tool prints, ended after `within_s`. Its exit status is no error: with one of eight GPUs lost it is not 0.
 
-        Raises CollectError when it cannot be ended, Stopped when no tool is to be started.
+        Raises CollectError when it cannot be ended, TooMuch when it prints more than `most` bytes (with `cut` it is ended, and
+        these are its answer), Stopped when no tool is to be started.
         """
         if self.stopping:
             raise Stopped
         began = time.time()
-        # Not a pipe: whatever a tool leaves running would keep it open.
-        with os.fdopen(os.memfd_create("output"), "w+b") as output:
+        with contextlib.closing(output.Pipe(most)) as pipe:
             errors = subprocess.STDOUT if with_stderr else subprocess.DEVNULL
             try:
                 child = subprocess.Popen(
                     command,
                     stdin=subprocess.DEVNULL,
-                    stdout=output,
+                    stdout=pipe.end,
                     stderr=errors,
                     env=self._environment,
                     start_new_session=True,
@@ -93,19 +108,22 @@ class Tools:
                 )
             except OSError as error:
                 return Answer(f"{command[0]}: {error.strerror}\n", 127)
-            status = _wait(child, within_s)
+            pipe.started()
+            status = _wait(child, within_s, pipe)
             for signal_number, wait_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
                 if status is not None:
                     break
                 _signal(child.pid, signal_number)
-                if _wait(child, wait_s) is not None:
+                if _wait(child, wait_s, None) is not None:
                     break
             left = self._end(child.pid, killed=status is None)
             if left:
                 self._remember(left, began)
                 raise CollectError(_hangs(left.name, left.pid, began))
-            output.seek(0)
-            return Answer(output.read().decode("utf-8", "replace"), status)
+            text = pipe.text()
+            if pipe.is_cut and not cut:
+                raise TooMuch(str(output.TooMuch(command[0], most)))
+            return Answer(text, status)
 
     def hanging(self) -> str:
         """What nothing can kill, as a reason why there is no result; empty when there is no such process any more."""
@@ -153,14 +171,14 @@ def _session(pid: int) -> int:
         return -1
 
 
-def _wait(child: subprocess.Popen[bytes], within_s: float) -> int | None:
-    """The exit status, or None. Popen.wait(timeout) begins with longer pauses."""
+def _wait(child: subprocess.Popen[bytes], within_s: float, pipe: output.Pipe | None) -> int | None:
+    """The exit status, or None: it prints too much, or does not end. Popen.wait(timeout) begins with longer pauses."""
     deadline, pause = time.monotonic() + within_s, POLL_S
     while child.poll() is None:
         left = deadline - time.monotonic()
-        if left <= 0:
+        if left <= 0 or (pipe and pipe.is_cut):
             return None
-        time.sleep(min(pause, left))
+        (pipe.take if pipe else time.sleep)(min(pause, left))
         pause = min(pause * 1.5, 0.1)
     return child.returncode
 

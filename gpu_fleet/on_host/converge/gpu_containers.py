@@ -20,6 +20,7 @@ import sys
 import time
 from typing import Iterator, NamedTuple, Sequence
 
+from .. import output
 from .disk import create
 from .host import PROGRAM, Host
 from .processes import pids
@@ -174,8 +175,8 @@ def _names() -> dict[str, str]:
     for engine in ("docker", "podman"):
         try:
             command = [engine, "ps", "--no-trunc", "--format", "{{.ID}} {{.Names}}"]
-            listed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=10).stdout
-        except (OSError, subprocess.TimeoutExpired):
+            listed = output.run(command, 10, errors=subprocess.DEVNULL).stdout
+        except (OSError, subprocess.SubprocessError):
             continue
         lines = (line.partition(" ") for line in listed.decode("utf-8", "replace").splitlines())
         names.update((number, name) for number, _, name in lines)

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import NamedTuple
 
+from .. import output
 from . import causes
 from .errors import Failure
 
@@ -24,6 +25,7 @@ class Done(NamedTuple):
 
 
 NOT_FOUND = 127
+_MOST_BYTES = 64 << 20  # of each stream; of more than that nothing is read
 
 
 def run(
@@ -50,11 +52,11 @@ def run(
             raise Failure.of(f"cannot start {command[0]}", error) from error
         return Done(NOT_FOUND, "", f"{command[0]}: {error.strerror}")
     try:
-        output, errors = process.communicate()
+        printed, errors = output.of(process, _MOST_BYTES)
     except BaseException:
         process.wait()
         raise
-    return Done(process.returncode, text(output), text(errors or b""))
+    return Done(process.returncode, text(printed), text(errors))
 
 
 def end_on_signals() -> None:
