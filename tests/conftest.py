@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in OF_THE_CALLER:
         os.environ.pop(name, None)
     os.environ["LC_ALL"] = "C.UTF-8"  # tests compare what programs print
-    # As on a machine on which nobody has told git who they are: a test that commits says it itself.
+    # As on a machine on which git has no identity: a test that commits sets one itself.
     os.environ.update(GIT_CONFIG_COUNT="1", GIT_CONFIG_KEY_0="user.name", GIT_CONFIG_VALUE_0="")
     # A shell that starts the tests in the background has SIGINT ignored, and so has every program below it: Ctrl-C would be
     # tested on programs that cannot see it.
