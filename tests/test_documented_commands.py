@@ -86,7 +86,8 @@ def test_no_commands_are_in_a_block_without_a_language() -> None:
 @cache
 def of_make() -> dict[str, Command]:
     """By text; those too that need what no test can have."""
-    everywhere = [command for page in PAGES for block in blocks(page) if block.language in SHELL for command in commands(block)]
+    pages = (*PAGES, *(REPO / "alerts/runbooks").glob("*.md"))
+    everywhere = [command for page in pages for block in blocks(page) if block.language in SHELL for command in commands(block)]
     return {command.text: command for command in everywhere if command.text.startswith("make ")}
 
 
