@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import glob
 import os
+import pwd
 import re
 import subprocess
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Iterator, Mapping, Sequence
 
 from . import output
 from .files import text_of
+from .trust import is_placed_by, is_process_of_root
 
 WITHIN_S = 10  # of each command; Slurm ends a health check after 60 s
 # Of sites that build Slurm themselves; slurmd starts prologs and health checks with a PATH that need not have them.
@@ -25,6 +27,7 @@ _SET = r"""^\s*(?:export\s+|Environment=\s*)?["']?SLURM_CONF=["']?(/[^\s"']+)"""
 _HOSTS = re.compile(r"((?:[^,\[]|\[[^\]]*\])+)(?:,|$)")
 
 
+_UNIT = "/system.slice/slurmd.service"
 _SAID = 300  # characters of one error
 _MOST_BYTES = 128 << 20  # squeue of 100,000 jobs prints some 20 MB
 
@@ -58,13 +61,19 @@ def answer(program: str, *arguments: str, within_s: float = WITHIN_S) -> tuple[s
 
 def slurmd() -> tuple[int, str]:
     """The running daemon: its process, and when that started, in ticks since the boot. Raises SlurmError."""
+    found = []
     for directory in Path("/proc").glob("[0-9]*"):
         try:
-            if (directory / "comm").read_text().strip() == "slurmd" and directory.stat().st_uid == 0:
-                return int(directory.name), (directory / "stat").read_text().rpartition(")")[2].split()[19]
-        except OSError:
+            if (directory / "comm").read_text().strip() == "slurmd" and is_process_of_root(str(directory)):
+                began = (directory / "stat").read_text().rpartition(")")[2].split()[19]
+                is_units = _UNIT in (directory / "cgroup").read_text()
+                found.append((not is_units, int(began), int(directory.name)))
+        except (OSError, ValueError):
             continue
-    raise SlurmError("slurmd does not run on this host")
+    if not found:
+        raise SlurmError("slurmd does not run on this host")
+    _, since, pid = min(found)
+    return pid, str(since)
 
 
 def expanded(names: str) -> Iterator[str]:
@@ -91,9 +100,17 @@ def _path(program: str) -> str:
 
 def _beside_slurmd() -> Iterator[str]:
     program = Path(*_command_of_slurmd()[:1])
-    if program.is_absolute():
+    if program.is_absolute() and is_placed_by(_trusted(), program):
         yield str(program.parent)
         yield str(program.parent.parent / "bin")
+
+
+def _trusted() -> Sequence[int]:
+    """Root runs what is found there, with that configuration, and a process chooses its name and arguments itself."""
+    try:
+        return (0, pwd.getpwnam("slurm").pw_uid)
+    except KeyError:
+        return (0,)
 
 
 def _configuration() -> Mapping[str, str]:
@@ -105,9 +122,9 @@ def _configuration() -> Mapping[str, str]:
     if re.search(r"--conf-server\b", arguments) and Path(FETCHED).exists():
         return {"SLURM_CONF": FETCHED}
     texts = (text_of(Path(path)) for place in UNITS for path in sorted(glob.glob(place)))  # noqa: PTH207
-    said = re.search(r"(?:^| )-f ?(/\S+)", arguments) or next(
-        filter(None, (re.search(_SET, text, re.MULTILINE) for text in texts)), None
-    )
+    said = re.search(r"(?:^| )-f ?(/\S+)", arguments)
+    if not said or not is_placed_by(_trusted(), Path(said[1])):
+        said = next(filter(None, (re.search(_SET, text, re.MULTILINE) for text in texts)), None)
     return {"SLURM_CONF": said[1]} if said else {}
 
 

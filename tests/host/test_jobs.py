@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -354,6 +360,53 @@ def test_programs_of_slurm_have_the_configuration_of_slurmd(
     assert said == found.replace("FETCHED", str(tmp_path / "fetched.conf"))
     monkeypatch.setenv("SLURM_CONF", "/from/slurmd")
     assert slurm_tools.run("scontrol").strip() == "/from/slurmd", "as slurmd gives it to prologs"
+
+
+@pytest.fixture
+def tenants() -> Iterator[Path]:
+    """A directory of user 4711's, with a program named slurmd."""
+    directory = Path(tempfile.mkdtemp(prefix="slurm"))
+    shutil.copy("/bin/sleep", directory / "slurmd")
+    for name in ("scontrol", "slurm.conf"):
+        (directory / name).write_text("#!/bin/sh\necho of the user\n")
+        (directory / name).chmod(0o755)
+    for path in (directory, *directory.iterdir()):
+        os.chown(path, 4711, 4711)
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def test_a_users_process_named_slurmd_is_not_slurmd(tenants: Path) -> None:
+    # /proc/PID is root's: of sudo, which waits for a password under a link of this name, and of what its own user may not read.
+    running = subprocess.Popen([tenants / "slurmd", "60"], preexec_fn=lambda: os.setresuid(4711, 0, 0))
+    try:
+        while Path(f"/proc/{running.pid}/comm").read_text() != "slurmd\n":
+            time.sleep(0.01)
+        assert Path(f"/proc/{running.pid}").stat().st_uid == 0, "or this test shows nothing"
+        with pytest.raises(SlurmError, match="does not run on this host"):
+            slurm_tools.slurmd()
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_root_runs_no_program_and_reads_no_configuration_that_a_process_names_and_a_user_wrote(
+    tenants: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """slurm.conf names libraries that Slurm's programs load."""
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr(slurm_tools, "_PLACES", ())
+    monkeypatch.setattr(slurm_tools, "UNITS", ())
+    monkeypatch.setattr(slurm_tools, "_command_of_slurmd", lambda: [f"{tenants}/slurmd", "-f", f"{tenants}/slurm.conf"])
+    assert slurm_tools._configuration() == {}
+    with pytest.raises(SlurmError, match="no such program"):
+        slurm_tools.run("scontrol")
+    for path in (tenants, *tenants.iterdir()):
+        os.chown(path, 0, 0)
+    with pytest.raises(SlurmError, match="no such program"):  # below /tmp, where others may put another one
+        slurm_tools.run("scontrol")
 
 
 def test_while_the_controller_does_not_answer_what_is_known_stays_and_it_is_said(

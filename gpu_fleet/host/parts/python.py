@@ -8,7 +8,7 @@ from gpu_fleet.host.part import File, Part
 
 _MODULES = (
     *("__main__", "on_host/__init__", "on_host/files", "on_host/loop", "on_host/nvidia_smi", "on_host/page", "on_host/samples"),
-    *("on_host/output", "on_host/tools"),
+    *("on_host/output", "on_host/tools", "on_host/trust"),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import re
 from typing import NamedTuple
 
 from .processes import shown
@@ -41,8 +42,8 @@ def holder(of: list[str]) -> Holder:
 
 
 def is_process_of(pid: str, unit: str) -> bool:
-    """Under systemd or supervisord."""
-    if f"/{unit}.service" in read_or_empty(f"/proc/{pid}/cgroup"):
+    """Under systemd or supervisord. Users may have units of that name too, below their own manager's."""
+    if re.search(rf":(?:/[^/\n]*\.slice)*/{re.escape(unit)}\.service(?:/|$)", read_or_empty(f"/proc/{pid}/cgroup"), re.MULTILINE):
         return True
     return f"SUPERVISOR_PROCESS_NAME={unit}" in read_or_empty(f"/proc/{pid}/environ").split("\0")
 

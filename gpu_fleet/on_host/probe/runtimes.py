@@ -10,9 +10,11 @@ import fnmatch
 import glob
 import os
 import re
+from pathlib import Path
 from typing import AbstractSet, Iterator, NamedTuple, Sequence
 
 from ..files import text_of
+from ..trust import is_placed_by, is_process_of_root
 from .host import Host
 
 PACKAGES_S = 20  # for the package manager to list what is installed
@@ -124,6 +126,7 @@ RUNTIMES = (
     ),
     Runtime(name="CNI", paths="/etc/cni/net.d/*.conf /etc/cni/net.d/*.conflist"),
 )
+_MOST_NAME = 15  # characters of a process's name
 BRIDGE = "bridge"  # among the names that are asked for
 _UNIT_PLACES = (
     *("/etc/systemd/system", "/run/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system"),
@@ -197,17 +200,23 @@ def _processes(host: Host, wanted: Sequence[Runtime], ours: Ours) -> Iterator[st
     for runtime in wanted:
         for pattern in runtime.processes.split():
             for directory, name in running:
-                if fnmatch.fnmatchcase(name, pattern) and not ours.has(_program(host, directory)):
-                    yield f"{runtime.name} (process {name}{_user(directory)})"
+                is_one = fnmatch.fnmatchcase(name, pattern) and _is_real(host, directory, pattern)
+                if is_one and not ours.has(_program(host, directory)):
+                    yield f"{runtime.name} (process {name})"
 
 
-def _user(directory: str) -> str:
-    """Of a process, unless it is root's: anybody may start one of any name."""
-    try:
-        number = os.stat(directory).st_uid  # noqa: PTH116  of hundreds of processes
+def _is_real(host: Host, directory: str, pattern: str) -> bool:
+    """Root runs it, or a user runs what root has installed, as rootless engines are. Any user may give a program any name."""
+    if is_process_of_root(directory):
+        return True
+    program = _program(host, directory)
+    if not program or not fnmatch.fnmatchcase(program.rpartition("/")[2][:_MOST_NAME], pattern):
+        return False
+    try:  # in a mount namespace of its own the path may be that of another file
+        is_here = os.path.samestat(os.stat(f"{directory}/exe"), os.stat(host.root + program))  # noqa: PTH116
     except OSError:
-        return ""
-    return f" of user {number}" if number else ""
+        return False
+    return is_here and is_placed_by((0,), Path(host.root + program))
 
 
 def _program(host: Host, directory: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
@@ -500,13 +501,43 @@ def test_no_runtime_is_installed_beside_what_others_run(tmp_path: Path, path: st
     assert refused.code == UNSUPPORTED and name in refused.reason
 
 
-def test_a_process_of_a_user_is_named_with_its_user(tmp_path: Path) -> None:
-    """Anybody can start one of this name: the operator has to see whose it is."""
-    host = machine(tmp_path, "curl", "apt-get")
-    (tmp_path / "proc/71").mkdir(parents=True)
-    (tmp_path / "proc/71/comm").write_text("dockerd\n")
-    os.chown(tmp_path / "proc/71", 4711, -1)
-    assert "Docker (process dockerd of user 4711)" in facts_of(choice(tmp_path, host))["GPU_FLEET_EXPORTER_REASON"]
+@pytest.mark.parametrize(
+    ("users", "program", "counts"),
+    [
+        ("0 0 0 0", "/opt/docker-27/dockerd", True),
+        ("4711 4711 4711 4711", "/home/eve/dockerd", False),
+        ("4711 4711 4711 4711", "", False),
+        ("4711 0 0 0", "/usr/bin/sudo", False),  # under a link of the user's named dockerd
+        ("0 0 0 0", "/usr/bin/sudo", False),  # the same, at its question for a password
+        ("4711 4711 4711 4711", "/opt/docker-27/dockerd", True),  # rootless, as root has installed it
+        ("4711 4711 4711 4711", "/opt/open/dockerd", False),  # in a directory that everybody may write
+        ("100000 100000 100000 100000", "/opt/docker-27/sleep", False),  # root in a container of the user's
+    ],
+)
+def test_a_process_counts_by_who_runs_what_and_not_by_its_name(tmp_path: Path, users: str, program: str, counts: bool) -> None:
+    """Any user could block a first installation with a process of this name. /proc/PID is root's where the program may not be
+    read by its own user."""
+    root = Path(tempfile.mkdtemp(dir="/var/lib"))  # above it nothing that others may write
+    try:
+        (root / "proc/71").mkdir(parents=True)
+        (root / "proc/71/comm").write_text("dockerd\n")
+        (root / "proc/71/status").write_text("Name:\tdockerd\nUid:\t" + users.replace(" ", "\t") + "\n")
+        if program:
+            file = root / program[1:]
+            file.parent.mkdir(parents=True)
+            file.touch()
+            file.chmod(0o4755 if file.name == "sudo" else 0o755)
+            file.parent.chmod(0o777 if "open" in program else 0o755)
+            (root / "proc/71/exe").symlink_to(file)
+        root.chmod(0o755)
+        if program.startswith("/home"):
+            os.chown(root / program[1:], 4711, -1)
+        host = Host({"GPU_FLEET_ROOT": str(root)})
+        assert list(runtimes._processes(host, runtimes.RUNTIMES, runtimes.Ours(host))) == (
+            ["Docker (process dockerd)"] if counts else []
+        )
+    finally:
+        shutil.rmtree(root)
 
 
 def test_a_home_with_many_files_is_not_listed(tmp_path: Path) -> None:
