@@ -173,7 +173,7 @@ def main(arguments: Sequence[str]) -> int:
     said = directory / "slurm-said"
     if done and done != text_of(said):  # once, and not every minute
         _log(done)
-    said.write_text(done, encoding="utf-8")
+    replace(said, done)
     replace(Path(prefix + "/var/lib/gpu-fleet/textfile/ready_slurm.prom"), metrics(directory))
     return 0
 
@@ -186,8 +186,7 @@ def _log(text: str) -> None:
 
 def _note(file: Path, text: str) -> None:
     if not file.exists():
-        file.write_text(f"{int(time.time())} {text}\n", encoding="utf-8")
-        file.chmod(0o644)
+        replace(file, f"{int(time.time())} {text}\n")
 
 
 def _forget(file: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from . import output
+from .files import replace
 
 TERM_S = 2.0  # from SIGTERM to SIGKILL
 KILL_S = 1.0  # from SIGKILL to giving up
@@ -157,7 +158,7 @@ class Tools:
         if self._record is None:
             return
         with contextlib.suppress(OSError):
-            self._record.write_text(f"{process.pid} {process.start} {began:.0f} {process.name}")
+            replace(self._record, f"{process.pid} {process.start} {began:.0f} {process.name}")
 
 
 def _hangs(name: str, pid: int, began: float) -> str:

@@ -11,7 +11,7 @@ _GROUPS = (0, 50)  # Debian's /usr/local is writable for its group staff, to whi
 
 
 def is_process_of_root(directory: str) -> bool:
-    """Of /proc/PID. Its owner says nothing: root also owns that of a user's program which the user may not read."""
+    """Of /proc/PID. Its owner is the effective user: root, for sudo that waits for a password, under a name of the user's."""
     try:
         with open(f"{directory}/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123  of hundreds of processes
             users = next((line.split()[1:] for line in file if line.startswith("Uid:")), [])
@@ -21,7 +21,7 @@ def is_process_of_root(directory: str) -> bool:
         return False
     if set(users) != {"0"}:
         return False
-    try:  # sudo, at its question for a password, under a name of the user's
+    try:  # sudo is root in all respects by then
         return not os.stat(f"{directory}/exe").st_mode & stat.S_ISUID  # noqa: PTH116
     except OSError:
         return True

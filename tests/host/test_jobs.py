@@ -378,7 +378,7 @@ def tenants() -> Iterator[Path]:
 
 
 def test_a_users_process_named_slurmd_is_not_slurmd(tenants: Path) -> None:
-    # /proc/PID is root's: of sudo, which waits for a password under a link of this name, and of what its own user may not read.
+    # As of su, which waits for a password under a link of this name.
     running = subprocess.Popen([tenants / "slurmd", "60"], preexec_fn=lambda: os.setresuid(4711, 0, 0))
     try:
         while Path(f"/proc/{running.pid}/comm").read_text() != "slurmd\n":

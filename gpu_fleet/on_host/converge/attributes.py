@@ -4,11 +4,13 @@ file has them, and getcap, getfacl and lsattr are three more programs."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import os
 import stat
 import struct
-from typing import Iterable
+from typing import Iterable, Iterator
 
 from .causes import APPEND_ONLY, IMMUTABLE, flags_of
 from .host import Host
@@ -60,3 +62,50 @@ def unlock(host: Host, unusual: dict[str, str], paths: Iterable[str]) -> None:
             fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("L", flags & ~(IMMUTABLE | APPEND_ONLY)))
         finally:
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def opened(name: str, directory: int | None = None) -> Iterator[int]:
+    """A file or a directory that is no link: whoever may write in its directory may exchange it at any moment."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def own_directory(path: str, uid: int, gid: int, whole: bool) -> None:
+    """`whole`: with everything in it, while its former owner, a service's account, may still change it. `path` may be an
+    administrator's link."""
+    top = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        own(top, uid, gid)
+        for _, directories, names, directory in os.fwalk(".", dir_fd=top) if whole else ():
+            for name in (*directories, *names):
+                with contextlib.suppress(FileNotFoundError):
+                    _own_entry(name, directory, uid, gid)
+    finally:
+        os.close(top)
+
+
+def _own_entry(name: str, directory: int, uid: int, gid: int) -> None:
+    mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # links, pipes and sockets
+        os.chown(name, uid, gid, dir_fd=directory, follow_symlinks=False)
+        return
+    try:
+        with opened(name, directory) as file:
+            own(file, uid, gid)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link or a socket by now
+            raise
+
+
+def own(file: int, uid: int, gid: int) -> None:
+    """Not what has several names: one of them may be that of another user's file."""
+    status = os.fstat(file)
+    if (status.st_uid, status.st_gid) == (uid, gid) or (stat.S_ISREG(status.st_mode) and status.st_nlink > 1):
+        return
+    os.fchown(file, uid, gid)
+    if status.st_mode & 0o6000:
+        os.fchmod(file, stat.S_IMODE(status.st_mode))  # chown clears set-id bits

@@ -141,8 +141,8 @@ class Files:
     def swap_in(self, path: str, mode: int, owner: str, group: str) -> None:
         """The new version becomes `path`."""
         at, new = self._host.at(path), self.new_name(path)
-        with attempt(f"cannot set the mode of {at}"):
-            os.chmod(new, mode)
+        with attempt(f"cannot set the mode of {at}"), attributes.opened(new) as file:
+            os.fchmod(file, mode)
         self._set_owner(path, owner, group, new)
         with attempt(f"cannot write {at}"):
             self._disk.commit(new, at)
@@ -157,13 +157,11 @@ class Files:
         except KeyError as error:
             raise Failure("internal", f"{what}: {error.args[0] if error.args else 'unknown name'}") from error
         with attempt(what):
-            for each in _tree(new) if whole else [new]:
-                status = os.lstat(each)
-                if (status.st_uid, status.st_gid) != (uid, gid):
-                    mode = stat.S_IMODE(status.st_mode)
-                    os.chown(each, uid, gid, follow_symlinks=False)
-                    if mode & 0o6000 and not stat.S_ISLNK(status.st_mode):
-                        os.chmod(each, mode)  # chown clears set-id bits
+            if os.path.isdir(new):
+                attributes.own_directory(new, uid, gid, whole)
+            else:
+                with attributes.opened(new) as file:
+                    attributes.own(file, uid, gid)
 
     def missing_parents(self, path: str) -> list[str]:
         """Directories above it that do not exist, the deepest first. Not links to nowhere: `place_directory` follows them."""
@@ -286,10 +284,3 @@ def group_name(gid: int) -> str:
 def _unlink(path: str) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(path)
-
-
-def _tree(path: str) -> Iterable[str]:
-    yield path
-    for directory, directories, names in os.walk(path):
-        for name in (*directories, *names):
-            yield os.path.join(directory, name)

@@ -515,8 +515,7 @@ def test_no_runtime_is_installed_beside_what_others_run(tmp_path: Path, path: st
     ],
 )
 def test_a_process_counts_by_who_runs_what_and_not_by_its_name(tmp_path: Path, users: str, program: str, counts: bool) -> None:
-    """Any user could block a first installation with a process of this name. /proc/PID is root's where the program may not be
-    read by its own user."""
+    """Any user could block a first installation with a process of this name."""
     root = Path(tempfile.mkdtemp(dir="/var/lib"))  # above it nothing that others may write
     try:
         (root / "proc/71").mkdir(parents=True)
