@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lab.scorecard.tape import FORMS, Tape
 
-SEED: Final = 28
+_SEED: Final = 28
 _GPUS: Final = 4  # of the scenarios of single hosts
 _DRIVERS: Final = ("535.247.01", "550.163.01", "570.172.08", "580.95.05", "580.105.08")
 # Lines that say nothing about GPUs, or nothing bad. Of healthy hosts.
@@ -35,10 +35,10 @@ def is_variable(tape: Tape) -> bool:
     return tape.scenario in ("h100x4", "mi300x4") and all({"kernel", "nothing"} & set(step) for step in tape.steps)
 
 
-def varied(tapes: Sequence[Tape], seed: int = SEED) -> list[Tape]:
+def varied(tapes: Sequence[Tape]) -> list[Tape]:
     """Half as many as there are tapes, so that a third of all of them are these."""
     sources = [tape for tape in tapes if is_variable(tape) and any("kernel" in step for step in tape.steps)]
-    chance = random.Random(seed)
+    chance = random.Random(_SEED)
     wanted, found = len(tapes) // 2, list[Tape]()
     while sources and len(found) < wanted:
         for tape in chance.sample(sources, min(len(sources), wanted - len(found))):

@@ -184,19 +184,6 @@ def test_without_a_list_it_serves_what_the_real_one_ships() -> None:
     assert set(new) <= set(dcgm_fields.known((4, 9, 0)))
 
 
-def test_new_names_are_those_of_the_field_header() -> None:
-    with (DCGM / "fields/dcgm-4.6.0-renames.csv").open() as file:
-        renames = {row["new_name"]: row["old_name"] for row in csv.DictReader(file)}
-    with (DCGM / "fields/dcgm-4.6.0-field-ids.csv").open() as file:
-        header = set(next(csv.reader(file)))
-        names = {name for row in csv.reader(file) for name in row} | set(renames) | set(renames.values()) | header
-    before = set(dcgm_fields.known((4, 8, 2)))
-    for name in set(dcgm_fields.known((4, 8, 4))):
-        assert name in names, f"{name} is not a field of DCGM 4.6.0"
-        if name not in before:
-            assert renames[name] in before, f"{name} is another name of {renames[name]}"
-
-
 # ---- AMD's device-metrics-exporter
 
 AMD = SAMPLES / "amd-device-metrics-exporter"
