@@ -117,13 +117,6 @@ case $verb:$do in
     part alloy changed
     result true 0
     ;;
-  apply:escapes)
-    place
-    printf 'working \033[2J\033]0;owned\007\rgpu-002: fine\n' >&2
-    echo '{"event":"facts","facts":{"GPU_MODEL":"H100 \u001b[1m\u202e"}}'
-    part alloy failed ',"error":{"code":"port-taken","message":"9400 is used by \u001b[31mfoo\nnode-2: fine","log":["\u009b2J"]}'
-    result false 1
-    ;;
   apply:quotes)
     place
     password=$(sed 's/[\\"]/\\&/g' "$envelope/secrets/metrics-password")

@@ -30,8 +30,7 @@ class SshServers:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
     def ssh(self, **options: Any) -> SshServer:
-        """A server that lets `client_key` in. `path`: directory searched first for programs. `jump`: forwards connections.
-        `authority`: signs the host key, which is then shown as a certificate."""
+        """A server that lets `client_key` in. `path`: directory searched first for programs. `jump`: forwards connections."""
         server = SshServer(self.client_key, **options)
         self.run(server.start())
         self._closers.append(lambda: self.run(server.stop()))
@@ -73,23 +72,14 @@ class SshServers:
 
 
 class SshServer:
-    def __init__(
-        self,
-        client_key: asyncssh.SSHKey,
-        *,
-        path: Path | None = None,
-        jump: bool = False,
-        authority: asyncssh.SSHKey | None = None,
-    ):
+    def __init__(self, client_key: asyncssh.SSHKey, *, path: Path | None = None, jump: bool = False):
         self._client_key = client_key
         self._host_key = asyncssh.generate_private_key("ssh-ed25519")
         self._path = path
         self._jump = jump
-        self._authority = authority
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self.logins: list[asyncssh.SSHServerConnection] = []  # connections that got as far as SSH
         self._running: set[asyncio.Task[Any]] = set()
-        self.forwards = 0  # connections passed on as a bastion
         self.refusals = 0  # sessions that will be refused yet
         self.breaks = False  # the connection ends when it is to forward
         self.forced = ""  # what runs instead of any command
@@ -112,14 +102,10 @@ class SshServer:
             "127.0.0.1",
             0,
             server_factory=lambda: _Login(self),
-            server_host_keys=[self._certified() if self._authority else self._host_key],
+            server_host_keys=[self._host_key],
             authorized_client_keys=trusted,
             encoding=None,
         )
-
-    def _certified(self) -> tuple[asyncssh.SSHKey, asyncssh.SSHCertificate]:
-        certificate = self._authority.generate_host_certificate(self._host_key, "a host", principals=["127.0.0.1"])
-        return self._host_key, certificate
 
     async def stop(self) -> None:
         self._acceptor.close()
@@ -193,5 +179,4 @@ class _Login(asyncssh.SSHServer):
         if self._server.breaks:
             self._server.logins[-1].abort()
             raise asyncssh.ChannelOpenError(asyncssh.OPEN_CONNECT_FAILED, "open failed")
-        self._server.forwards += 1
         return True

@@ -85,11 +85,6 @@ def test_the_digest_of_secrets_depends_on_a_key_that_is_not_in_the_host(plugin: 
 # --- diff -------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_same_inputs_are_no_change(plugin: Plugin, host: LocalHost) -> None:
-    inputs = plugin.checked(HOST, host.inputs())
-    assert plugin.diff(HOST, inputs, inputs).changes == DiffResponse.DIFF_NONE
-
-
 @pytest.mark.parametrize("way", ["port", "user", "privateKeyFile", "hostKey", "sudo"])
 def test_another_route_to_a_host_changes_nothing_there(plugin: Plugin, host: LocalHost, way: str) -> None:
     old = {"kind": "ssh", "address": "10.0.0.1", "bastion": {"host": "jump"}}
@@ -114,13 +109,6 @@ def test_another_host_is_a_replacement_that_first_removes_the_old_one(plugin: Pl
     diff = plugin.diff(HOST, host.inputs(), host.inputs(**changed))
     assert diff.replaces
     assert diff.deleteBeforeReplace, "both would need the same ports"
-
-
-def test_drift_that_refresh_found_is_a_change(plugin: Plugin, host: LocalHost) -> None:
-    inputs = plugin.checked(HOST, host.inputs())
-    diff = plugin.diff(HOST, inputs, inputs, {"drift": ["alloy: /etc/gpu-fleet/alloy/export.alloy: content differs"]})
-    assert diff.changes == DiffResponse.DIFF_SOME
-    assert diff.diffs == ["drift"]
 
 
 def test_an_unknown_value_may_be_a_change(plugin: Plugin, host: LocalHost) -> None:
@@ -294,12 +282,6 @@ def test_secrets_that_a_program_prints_are_hidden(plugin: Plugin, host: LocalHos
     plugin.engine.wait_for_status("https://writer:[secret]@mimir")
 
 
-def test_delete_leaves_nothing(plugin: Plugin, host: LocalHost) -> None:
-    inputs, _ = created(plugin, host)
-    plugin.delete(HOST, "node-1", inputs)
-    assert host.everything() == []
-
-
 def test_deleting_twice_is_no_error(plugin: Plugin, host: LocalHost) -> None:
     inputs, _ = created(plugin, host)
     plugin.delete(HOST, "node-1", inputs)
@@ -327,27 +309,10 @@ def test_a_lost_host_is_neither_read_nor_removed(plugin: Plugin, host: LocalHost
 # --- read -------------------------------------------------------------------------------------------------------------------
 
 
-def test_reading_a_host_without_drift_returns_what_create_returned(plugin: Plugin, host: LocalHost) -> None:
-    inputs, outputs = created(plugin, host)
-    read = plugin.read(HOST, "node-1", inputs, outputs)
-    assert (read.id, decode(read.properties), decode(read.inputs)) == ("node-1", outputs, inputs)
-
-
 def test_reading_needs_no_bundle(new_plugin: Callable[..., Plugin], plugin: Plugin, host: LocalHost) -> None:
     """`refresh` does not run the program, so no Bundle is registered."""
     inputs, outputs = created(plugin, host)
     assert decode(new_plugin().read(HOST, "node-1", inputs, outputs).properties) == outputs
-
-
-def test_drift_is_read_and_an_update_repairs_it(plugin: Plugin, host: LocalHost) -> None:
-    inputs, outputs = created(plugin, host)
-    (host.prefix / "etc/gpu-fleet/gpu-fleet.env").unlink()
-    drifted = decode(plugin.read(HOST, "node-1", inputs, outputs).properties)
-    assert drifted["drift"] == ["alloy: /etc/gpu-fleet/gpu-fleet.env is missing"]
-    assert drifted["facts"] == outputs["facts"]
-    assert plugin.diff(HOST, inputs, inputs, drifted).changes == DiffResponse.DIFF_SOME
-    assert plugin.update(HOST, "node-1", inputs, inputs) == outputs
-    assert decode(plugin.read(HOST, "node-1", inputs, outputs).properties) == outputs
 
 
 def test_a_host_with_nothing_of_ours_is_reported_as_gone(plugin: Plugin, host: LocalHost) -> None:
@@ -524,18 +489,6 @@ def test_a_host_that_prints_now_and_then_without_end_is_given_up(plugin: Plugin,
     with pytest.raises(Failure) as failure:
         plugin.create(HOST, plugin.checked(HOST, host.inputs()))
     assert failure.value.message.startswith('node-1: stopped: `apply` was not finished after 12 s (its last line: "working")')
-
-
-def test_control_characters_of_a_host_reach_neither_a_terminal_nor_the_state(plugin: Plugin, host: LocalHost) -> None:
-    host.name = "hostile"
-    with pytest.raises(Failure) as failure:
-        plugin.create(HOST, plugin.checked(HOST, host.inputs("escapes")))
-    assert failure.value.message.splitlines() == [
-        r"hostile: port taken: alloy: 9400 is used by \x1b[31mfoo node-2: fine",
-        r"    \x9b2J",
-    ]
-    assert decode(failure.value.kept.properties)["facts"] == {"GPU_MODEL": r"H100 \x1b[1m\u202e"}
-    plugin.engine.wait_for_status(r"working \x1b[2J\x1b]0;owned\x07\rgpu-002: fine")
 
 
 def test_a_password_with_quotation_marks_is_hidden(plugin: Plugin, host: LocalHost) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 
 import asyncssh
 import pytest
-from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2
 
 from gpu_fleet.provider.host import READY_TIMEOUT_S, HostError, Hosts, Place, SudoPasswords
@@ -79,23 +78,6 @@ def test_a_host_gets_settings_and_secrets_by_one_login(plugin: Plugin, configure
     assert server.users == ["ops"]
 
 
-def test_no_secret_is_in_a_command(plugin: Plugin, configure: Configure, server: SshServer) -> None:
-    create(plugin, configure())
-    assert server.commands
-    assert not [command for command in server.commands if PASSWORD in command], "argv can be read by everybody on the host"
-
-
-def test_read_and_delete_work_over_ssh(plugin: Plugin, configure: Configure) -> None:
-    host = configure()
-    inputs = plugin.checked(HOST, host.inputs())
-    _, outputs = plugin.create(HOST, inputs)
-    (host.prefix / "etc/gpu-fleet/gpu-fleet.env").unlink()
-    drift = decode(plugin.read(HOST, "node-1", inputs, outputs).properties)["drift"]
-    assert drift == ["alloy: /etc/gpu-fleet/gpu-fleet.env is missing"]
-    plugin.delete(HOST, "node-1", inputs)
-    assert host.everything() == []
-
-
 def test_a_host_overrides_the_login_of_the_stack(plugin: Plugin, configure: Configure, server: SshServer) -> None:
     create(plugin, configure(port=1), connection={"user": "admin"})
     assert server.users == ["admin"]
@@ -106,12 +88,6 @@ def test_the_key_may_be_the_secret_itself_which_comes_before_files(
 ) -> None:
     key = servers.client_key.export_private_key().decode()
     create(plugin, configure(privateKeyFile="/home/somebody/.ssh/id", config={"sshPrivateKey": key}))
-
-
-def test_a_secret_that_is_no_key_is_reported_without_showing_it(plugin: Plugin, configure: Configure) -> None:
-    with pytest.raises(Failure, match=r"^node-1: auth: gpu-fleet:sshPrivateKey is not a usable private key") as failure:
-        create(plugin, configure(config={"sshPrivateKey": "not-a-key-but-secret"}))
-    assert "not-a-key-but-secret" not in failure.value.message
 
 
 def test_only_artifacts_that_the_host_lacks_travel_in_the_same_login(
@@ -184,31 +160,7 @@ def test_a_missing_known_hosts_file_is_reported(plugin: Plugin, configure: Confi
         create(plugin, configure(knownHostsFile="/nowhere"))
 
 
-def test_a_key_of_the_host_alone_is_enough(plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer) -> None:
-    create(plugin, configure(knownHostsFile=servers.known_hosts()), connection={"hostKey": server.public_key})
-
-
-def test_a_host_authority_is_enough(plugin: Plugin, configure: Configure, servers: SshServers, tmp_path: Path) -> None:
-    authority = asyncssh.generate_private_key("ssh-ed25519")
-    server = servers.ssh(authority=authority)
-    known = tmp_path / "authorities"
-    known.write_text(f"@cert-authority * {authority.export_public_key().decode()}")
-    host = configure(knownHostsFile=str(known))
-    host.port = server.port
-    create(plugin, host)
-
-
 # --- logins -----------------------------------------------------------------------------------------------------------------
-
-
-def test_a_refused_key_is_one_attempt(plugin: Plugin, configure: Configure, server: SshServer, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    asyncssh.generate_private_key("ssh-ed25519").write_private_key(other)
-    other.chmod(0o600)
-    host = configure(privateKeyFile=str(other))
-    with pytest.raises(Failure, match=f"^node-1: auth: .* refused the login of ops with the key {other}"):
-        create(plugin, host)
-    assert len(server.users) == 1
 
 
 def test_without_a_user_the_login_that_was_tried_is_named(plugin: Plugin, configure: Configure, tmp_path: Path) -> None:
@@ -220,12 +172,6 @@ def test_without_a_user_the_login_that_was_tried_is_named(plugin: Plugin, config
         Failure, match=rf"refused the login of {getpass.getuser()} \(who runs this program: the host has no `user`\)"
     ):
         create(plugin, host)
-
-
-def test_a_key_that_cannot_be_read_is_reported(plugin: Plugin, configure: Configure, server: SshServer) -> None:
-    with pytest.raises(Failure, match=r"^node-1: auth: the private key /nowhere/id cannot be read: No such file"):
-        create(plugin, configure(privateKeyFile="/nowhere/id"))
-    assert not server.logins
 
 
 @pytest.mark.parametrize("form", ["pkcs8-pem", "openssh"])
@@ -259,18 +205,6 @@ def test_deleting_an_unreachable_host_says_how_to_give_it_up(plugin: Plugin, con
     host = configure()
     with pytest.raises(Failure, match=r"unreachable(.|\n)*set `lost: true` for it"):
         plugin.delete(HOST, "node-1", host.inputs(connection={"port": 1}))
-
-
-@pytest.mark.parametrize("output", ["1", "2"])
-def test_a_login_without_a_shell_is_reported_in_its_own_words(
-    plugin: Plugin, server: SshServer, configure: Configure, output: str
-) -> None:
-    """nologin speaks on standard output, an expired password on standard error."""
-    server.forced = f"echo 'This account is currently not available.' >&{output}; exit 1"
-    with pytest.raises(
-        Failure, match=r"^node-1: not supported: the host does not run sh: This account is currently not available\.$"
-    ):
-        create(plugin, configure())
 
 
 def test_a_host_whose_temporary_directories_are_full_says_which(plugin: Plugin, server: SshServer, configure: Configure) -> None:
@@ -329,9 +263,7 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ "$mode" = free ] && exec "$@"
-[ "$mode" = terminal ] && {{ echo "sudo: sorry, you must have a tty to run sudo" >&2; exit 1; }}
 [ "$mode" = absent ] && {{ echo "sh: 1: sudo: not found" >&2; exit 127; }}
-[ "$mode" = noexec ] && {{ echo "gpu-fleet: 1: exec: sh: Permission denied" >&2; exit 126; }}
 [ "$mode" = forbidden ] && {{ echo "sudo: ops is not in the sudoers file" >&2; exit 1; }}
 [ "$asks" = yes ] || {{ echo "sudo: a password is required" >&2; exit 1; }}
 echo "We trust you have received the usual lecture." >&2
@@ -382,11 +314,7 @@ def test_sudo_with_and_without_a_password(plugin: Plugin, sudo: Any, tmp_path: P
 @pytest.mark.parametrize(
     ("mode", "password", "message"),
     [
-        ("asks", None, "a password is required; set gpu-fleet:sudoPassword"),
-        ("asks", "wrong-password", "the password of gpu-fleet:sudoPassword was refused"),
-        ("noexec", "right-password", "gpu-fleet: 1: exec: sh: Permission denied; .*`Defaults:LOGIN !noexec`"),
         ("forbidden", "right-password", "ops is not in the sudoers file"),
-        ("terminal", None, "sorry, you must have a tty to run sudo; .*`Defaults:LOGIN !requiretty`"),
         ("absent", None, "sh: 1: sudo: not found; install it, or set `user` to root"),
     ],
 )
@@ -451,21 +379,18 @@ def test_sudo_that_asks_in_other_words_gets_the_password(plugin: Plugin, sudo: A
 
 
 @pytest.mark.parametrize(
-    ("question", "then", "message"),
+    ("question", "message"),
     [
-        ("1. Duo Push\n\nPasscode or option (1-1): ", ":", r'it asks "Passcode or option \(1-1\):"'),
-        ("Verification code: ", ":", 'it asks "Verification code:"'),  # google-authenticator
-        ("[sudo: %s] Verification code: ", ":", r'it asks "\[sudo: .*\] Verification code:"'),
-        ("One-time password (OATH) for `ops': ", ":", 'it asks "One-time password'),  # libpam-oath
-        ("%s", "printf 'Verification code: ' >&2; read -r code || exit 1", 'after the password it asks "Verification code:"'),
+        ("1. Duo Push\n\nPasscode or option (1-1): ", r'it asks "Passcode or option \(1-1\):"'),
+        ("One-time password (OATH) for `ops': ", 'it asks "One-time password'),  # libpam-oath
     ],
 )
 def test_what_sudo_asks_beyond_a_password_is_shown_and_not_answered(
-    plugin: Plugin, sudo: Any, tmp_path: Path, question: str, then: str, message: str
+    plugin: Plugin, sudo: Any, tmp_path: Path, question: str, message: str
 ) -> None:
     with pytest.raises(Failure, match=rf"^node-1: sudo: {message}"):
-        create(plugin, sudo("asks", "right-password", question, then))
-    assert (tmp_path / "sudo.log.asked").exists() == (then != ":"), "a password is no answer to that"
+        create(plugin, sudo("asks", "right-password", question))
+    assert not (tmp_path / "sudo.log.asked").exists(), "a password is no answer to that"
 
 
 def test_what_a_login_prints_before_sudo_begins_is_not_answered(plugin: Plugin, sudo: Any) -> None:
@@ -502,22 +427,6 @@ def test_a_host_may_have_a_sudo_password_of_its_own(
 
 
 # --- bastions ---------------------------------------------------------------------------------------------------------------
-
-
-def test_hosts_behind_a_bastion_share_one_connection_to_it(
-    plugin: Plugin, configure: Configure, servers: SshServers, server: SshServer, tmp_path: Path
-) -> None:
-    jump = servers.ssh(jump=True)
-    bastion = {"host": "127.0.0.1", "port": jump.port, "user": "jumper"}
-    bundle = configure(bastion=bastion, knownHostsFile=servers.known_hosts(server, jump)).bundle
-    pending = []
-    for number in range(5):
-        host = SshHost(tmp_path / f"behind-{number}", bundle, f"node-{number}")
-        host.port = server.port
-        pending.append(plugin.start_create(HOST, plugin.checked(HOST, host.inputs())))
-    assert [answer().id for answer in pending] == [f"node-{number}" for number in range(5)]
-    assert jump.users == ["jumper"]
-    assert jump.forwards == 5
 
 
 def test_a_bastion_that_fails_is_named(plugin: Plugin, configure: Configure) -> None:
@@ -591,18 +500,6 @@ def test_a_host_that_the_bastion_cannot_reach_is_named(
 
 
 # --- stopping, breaking, waiting --------------------------------------------------------------------------------------------
-
-
-def test_cancel_ends_the_work_on_a_remote_host(new_plugin: Callable[..., Plugin], configure: Configure) -> None:
-    plugin = new_plugin()
-    host = configure(plugin)
-    answer = plugin.start_create(HOST, plugin.checked(HOST, host.inputs("hang")))
-    plugin.engine.wait_for_status("waiting for ever")
-    plugin.call("Cancel", Empty())
-    with pytest.raises(Failure, match=r"^node-1: stopped: ") as failure:
-        answer()
-    assert failure.value.kept.id == "node-1"
-    assert is_gone_soon(child_of(host)), "remote work went on after Ctrl-C"
 
 
 def test_a_connection_that_breaks_while_a_host_is_worked_on_keeps_it_in_the_state(
