@@ -158,32 +158,15 @@ def test_a_timer_is_enabled_instead_of_its_service(host: SimulatedHost) -> None:
     assert host.check().code == 0
 
 
-def _override(host: SimulatedHost) -> None:
-    override = host.at(f"/etc/systemd/system/{UNIT}.service.d/override.conf")
-    override.parent.mkdir()
-    override.write_text("[Service]\nUser=root\n")
-
-
+# What else people change is in tests/hosts/by_hand.yaml, for a real systemd.
 DRIFTS: dict[str, tuple[Callable[[SimulatedHost], object], str]] = {
-    "stopped": (lambda host: _change(host, active="inactive"), f"service {UNIT}: is not running (dead)"),
     "failed": (lambda host: _change(host, active="failed"), f"service {UNIT}: is not running (failed)"),
-    "disabled": (lambda host: _change(host, enabled=False), f"service {UNIT}: is disabled"),
     "enabled until the next boot": (lambda host: _change(host, enabled="enabled-runtime"), f"service {UNIT}: is enabled-runtime"),
     "disabled, with an alias": (lambda host: _change(host, enabled="indirect"), f"service {UNIT}: is indirect"),
-    "masked": (lambda host: _change(host, masked=True, **{"mask known": True}), f"service {UNIT}: is masked"),
     "disabled and stopped": (
         lambda host: _change(host, enabled=False, active="inactive"),
         f"service {UNIT}: is disabled and is not running (dead)",
     ),
-    "unit file of another version read": (
-        lambda host: _change(host, loaded="[Service]\nExecStart=/bin/true\n"),
-        f"service {UNIT}: has a unit file that systemd has not read",
-    ),
-    "unit file deleted": (
-        lambda host: host.at(f"/etc/systemd/system/{UNIT}.service").unlink(),
-        f"file /etc/systemd/system/{UNIT}.service: missing",
-    ),
-    "overridden": (_override, f"file /etc/systemd/system/{UNIT}.service.d/override.conf: foreign file in our directory"),
 }
 
 
@@ -230,29 +213,6 @@ def test_an_override_of_both_units_of_a_part_is_removed_once(host: SimulatedHost
     assert host.check().drift("job") == ["file /etc/systemd/system/gpu-fleet-.service.d/user.conf: foreign file in our directory"]
     host.apply([both])
     assert host.check().code == 0
-
-
-def test_a_directory_of_overrides_that_is_a_link_goes_and_what_it_leads_to_stays(host: SimulatedHost, tmp_path: Path) -> None:
-    """As sites have them that keep their units in a checkout of their own."""
-    host.apply([_job(host)])
-    theirs = tmp_path / "site" / "user.conf"
-    theirs.parent.mkdir()
-    theirs.write_text("[Service]\nUser=root\n")
-    link = host.at(f"/etc/systemd/system/{UNIT}.service.d")
-    link.symlink_to(theirs.parent)
-    _change(host, **{"drop-in": str(link / "user.conf")})
-    _asked(host)
-    assert host.check().drift("job") == [f"file /etc/systemd/system/{UNIT}.service.d: foreign file in our directory"]
-    host.apply([_job(host)])
-    assert _asked(host)[1:] == ["daemon-reload", f"restart {UNIT}.service"]
-    assert not link.is_symlink() and theirs.read_text() == "[Service]\nUser=root\n", "it is the site's"
-    assert host.check().code == 0
-
-
-def test_an_override_of_the_service_of_a_timer_is_one(host: SimulatedHost) -> None:
-    host.apply([_job(host, timer=True)])
-    _override(host)
-    assert "foreign file" in host.check().drift("job")[0]
 
 
 @pytest.mark.parametrize(
@@ -509,14 +469,6 @@ def test_a_unit_that_is_pulling_what_it_runs_gets_the_time_for_it(host: Simulate
     said = f"#!/bin/sh\necho 'pulling registry.example.com/image'\necho >>{tmp_path}/asked .\n{done}\n"
     (tmp_path / "programs/journalctl").write_text(said)
     host.apply([job])
-
-
-def test_remove_disables_stops_and_takes_the_unit_away(host: SimulatedHost) -> None:
-    host.apply([_job(host)])
-    _asked(host)
-    assert host.remove().code == 0
-    assert _asked(host) == [f"--quiet --root=/ disable {UNIT}.service", f"--quiet stop {UNIT}.service"]
-    assert snapshot(host.prefix).keys() == {"etc", "etc/systemd", "etc/systemd/system"}
 
 
 def test_a_host_that_changes_its_service_manager_keeps_nothing_of_the_old_one(host: SimulatedHost, free_port: int) -> None:
