@@ -57,26 +57,6 @@ def test_a_gpu_in_mig_mode_has_no_utilization(tools: Path, tmp_path: Path) -> No
     assert len(by_gpu(found, "node_gpu_utilization_percent")) < len(by_gpu(found, "node_gpu_temperature_celsius"))
 
 
-@pytest.mark.parametrize("tools", ["h100x8", "v100x4"], indirect=True)
-def test_links_are_counted_in_the_old_and_in_the_present_format(tools: Path, tmp_path: Path) -> None:
-    directory = collect(tmp_path / "host", {"GPU_FLEET_EXPORTER_MODE": "dcgm-exporter", "GPU_VENDOR": "nvidia"}, tools)
-    found = samples(directory / "gpu_links.prom")
-    gpus = {str(index) for index in range(lab.count(tmp_path / "state"))}
-    assert set(by_gpu(found, "node_gpu_nvlink_transmit_bytes_total")) == gpus
-    assert set(by_gpu(found, "node_gpu_pcie_receive_bytes_per_second")) == gpus
-
-
-@pytest.mark.parametrize("tools", ["h100x8"], indirect=True)
-def test_a_gpu_that_falls_off_the_bus_is_missed_by_the_check_and_by_the_metrics(tools: Path, tmp_path: Path) -> None:
-    lab.inject_xid(tmp_path / "state", code=79, gpu=3)
-    done = probe("driver", {"GPU_FLEET_TOOL_PATH": str(tools), "GPU_FLEET_GPUS": "8"})
-    assert done.code == WRONG_COUNT and "GPU is lost" in done.reason
-    directory = collect(tmp_path / "host", {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}, tools)
-    found = samples(directory / "gpu_nvidia.prom")
-    assert value(found, "node_gpu_unreadable") == 1
-    assert set(by_gpu(found, "node_gpu_temperature_celsius")) == set("01234567") - {"3"}
-
-
 # --- NVIDIA's own nvidia-smi of three driver branches, over the lab's NVML library --------------------------------------------
 
 
