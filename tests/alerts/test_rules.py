@@ -144,11 +144,3 @@ def test_a_copy_in_loki_has_a_label_of_its_own_and_pages_at_once():
     assert [rule["alert"] for rule in of_loki if rule["labels"].get("source") != "log" or "for" in rule] == [], (
         "two rulers that resolve the same alert at different times make it flap"
     )
-
-
-def test_an_xid_alert_uses_the_labels_that_distinguish_incidents():
-    for backend, rule in ALERT_RULES:
-        if rule["alert"] == "GpuXid" and backend == "mimir":
-            first = re.search(r"by \(([^)]*)\)", rule["expr"])
-            assert first is not None
-            assert first[1] == "datacenter, cluster, instance, pci, uuid, xid"

@@ -19,21 +19,8 @@ HEADER = "code,mnemonic_or_short_name,short_description,likely_cause,severity,im
 ROW = "79,FELL_OFF,host can no longer reach the GPU,hw|bus,critical,reboot_node,A100 H100,catalogue\n"
 
 
-def test_the_catalogue_names_source_revision_and_day_in_its_first_lines():
-    head = "".join(line for line in CATALOGUE_FILE.read_text().splitlines(keepends=True)[:4])
-    assert "NVIDIA Xid catalogue" in head
-    assert "r610" in head
-    assert "2026-11-21" in head
-
-
 def test_every_code_of_the_catalogue_and_the_driver_constants_are_there():
     assert sorted(CATALOGUE) == list(range(1, 177))
-
-
-def test_a_gpu_off_the_bus_is_critical_with_a_reboot_as_the_action():
-    xid = CATALOGUE[79]
-    assert (xid.severity, xid.action) == (Severity.CRITICAL, Action.REBOOT_NODE)
-    assert "reboot" in xid.action.text
 
 
 @pytest.mark.parametrize("code", [13, 31, 94])

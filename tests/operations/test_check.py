@@ -57,10 +57,6 @@ def state_of(*events: Event, lost: bool = False) -> HostState:
     return one
 
 
-def test_a_host_without_a_difference_is_ok() -> None:
-    assert state_of(outcome("gpu-1")) == HostState(host="gpu-1", state="ok")
-
-
 def test_drift_is_listed_line_by_line_also_when_the_state_knew_of_it() -> None:
     lines = ["alloy: file /etc/gpu-fleet/alloy/discover.alloy: content differs", "alloy: service gpu-fleet-alloy: not running"]
     for op in ("update", "same"):
@@ -100,24 +96,9 @@ def test_a_host_is_fine_only_when_the_engine_reported_it(events: list[Event], st
     assert state not in check._FINE
 
 
-def test_a_wiped_host_and_one_that_was_never_deployed_are_not_installed() -> None:
-    hosts = states({urn("gpu-1"): "gpu-1"}, Refresh(events=[outcome("gpu-1", "delete")]), {"gpu-1": False, "gpu-2": False})
-    assert [one.state for one in hosts] == ["not installed", "not installed"]
-
-
 def test_a_lost_host_is_no_alarm() -> None:
     assert state_of(outcome("gpu-1"), lost=True).state == "lost"
     assert states({}, Refresh(events=[]), {"gpu-1": True}) == [], "removed from the stack already"
-
-
-def test_a_host_that_got_another_name_is_listed_under_both_until_the_next_up() -> None:
-    hosts = states({urn("gpu-1"): "gpu-1"}, Refresh(events=[outcome("gpu-1")]), {"gpu-001": False})
-    assert hosts == [
-        HostState(host="gpu-001", state="not installed", lines=("not deployed yet",)),
-        HostState(
-            host="gpu-1", state="ok", lines=("not in the stack file any more: the next `up` removes it, or renames its machine",)
-        ),
-    ]
 
 
 @pytest.fixture

@@ -23,7 +23,6 @@ from gpu_fleet.host.bundle import Bundle
 from gpu_fleet.host.part import Part
 from gpu_fleet.stackfile.alerts import Receiver
 from gpu_fleet.stackfile.config import ConfigErrors, StackConfig
-from gpu_fleet.stackfile.hosts import Ports
 from gpu_fleet.stackfile.new_stack import new_stack
 from gpu_fleet.stackfile.settings import host_settings, shared_settings
 from tests.checkout import STACK_FILES
@@ -56,13 +55,6 @@ def test_a_host_inherits_from_ssh_what_it_does_not_set(base: Path) -> None:
     assert (common.port, common.user, common.sudo) == (2222, "ops", True)
     assert (own.port, own.user, own.sudo) == (22, "root", False), "root needs no sudo"
     assert common.bastion is not None and common.bastion.host == "10.0.0.1"
-
-
-def test_defaults_are_those_of_the_guide(base: Path) -> None:
-    host = load(base).hosts["gpu-node-001"]
-    assert (host.exporter, host.vendor, host.kernel_log, host.service_manager) == ("auto", "auto", "auto", "auto")
-    assert host.ports == Ports(gpuExporter=9400, nodeExporter=9100, alloy=12345)
-    assert (host.lost, host.prefix, host.private_key_file) == (False, "", None)
 
 
 def test_a_host_without_address_is_reached_by_its_name(base: Path) -> None:

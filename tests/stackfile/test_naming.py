@@ -6,21 +6,7 @@ import re
 
 import pytest
 
-from gpu_fleet.stackfile.naming import grafana_uid, resource_name, slug, type_token
-
-
-def test_a_resource_is_named_after_host_part_and_piece() -> None:
-    assert resource_name("gpu-node-001") == "gpu-node-001"
-    assert resource_name("gpu-node-001", "alloy") == "gpu-node-001-alloy"
-    assert resource_name("gpu-node-001", "alloy", "config") == "gpu-node-001-alloy-config"
-
-
-def test_a_type_token_has_the_project_in_front() -> None:
-    assert type_token("host", "Fleet") == "gpu-fleet:host:Fleet"
-
-
-def test_a_short_uid_reads_as_its_names() -> None:
-    assert grafana_uid("dashboard", "host") == "dashboard-host"
+from gpu_fleet.stackfile.naming import grafana_uid, slug
 
 
 @pytest.mark.parametrize("names", [("x" * 60,), ("Zürich", "Training"), ("us-west", "training"), ("a/b",), ("",)])
