@@ -8,7 +8,7 @@ import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lab.kubernetes.kubeconfig import Connection
@@ -23,11 +23,10 @@ Manifest = dict[str, Any]
 class ApiError(Exception):
     """The API server refused. `code` is the HTTP status, 0 when it could not be reached; `reason` its word for the cause."""
 
-    def __init__(self, message: str, *, code: int = 0, reason: str = "", causes: list[Manifest] | None = None) -> None:
+    def __init__(self, message: str, *, code: int = 0, reason: str = "") -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
-        self.causes = causes or []
 
 
 class Api:
@@ -93,14 +92,6 @@ class Api:
             if error.code != 404:
                 raise
 
-    def watch(self, api_version: str, kind: str, namespace: str = "") -> Iterator[tuple[str, Manifest]]:
-        """(ADDED, MODIFIED or DELETED, object) from now on, existing objects first as ADDED; ends when the server ends it."""
-        path = self.path(api_version, kind, namespace=namespace)
-        with self._open("GET", path, None, "", {"watch": "true"}, timeout_s=None) as answer:
-            for line in answer:
-                event = json.loads(line)
-                yield event["type"], event["object"]
-
     def path_of(self, manifest: Manifest, *, of_list: bool = False) -> str:
         """The path of an object, or of the list it is created in. Without a namespace it is in that of the connection."""
         metadata = manifest["metadata"]
@@ -141,21 +132,13 @@ class Api:
             raise
         return {resource["kind"]: resource for resource in resources if "/" not in resource["name"]}
 
-    def _open(
-        self,
-        method: str,
-        path: str,
-        body: Manifest | None,
-        content: str,
-        query: Mapping[str, str],
-        timeout_s: float | None = ANSWER_S,
-    ) -> Any:
+    def _open(self, method: str, path: str, body: Manifest | None, content: str, query: Mapping[str, str]) -> Any:
         url = self.connection.server + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         data = None if body is None else json.dumps(body).encode()
         headers = {**self.connection.headers, "Accept": "application/json", **({"Content-Type": content} if body else {})}
         request = urllib.request.Request(url, data=data, method=method, headers=headers)  # noqa: S310 - of a kubeconfig
         try:
-            return self._opener.open(request, timeout=timeout_s)
+            return self._opener.open(request, timeout=ANSWER_S)
         except urllib.error.HTTPError as error:
             raise _refusal(error) from None
         except (urllib.error.URLError, ssl.SSLError, OSError) as error:
@@ -173,9 +156,4 @@ def _refusal(error: urllib.error.HTTPError) -> ApiError:
         status = json.loads(text)
     except ValueError:
         return ApiError(text.strip() or error.reason, code=error.code, reason=error.reason)
-    return ApiError(
-        status.get("message", text),
-        code=error.code,
-        reason=status.get("reason", ""),
-        causes=(status.get("details") or {}).get("causes"),
-    )
+    return ApiError(status.get("message", text), code=error.code, reason=status.get("reason", ""))

@@ -18,8 +18,6 @@ from gpu_fleet.on_host.converge.settings import is_setting
 from gpu_fleet.on_host.converge.transaction_rhel import planned_by_dnf
 from tests.host.hosts import Run, SimulatedHost, page, path_without, snapshot
 
-STRIDE = 41  # set it to 1 after a change to the order in which things are written: some minutes
-
 
 def test_what_uses_packages_is_asked_in_the_program(host: SimulatedHost) -> None:
     part = page(name="container-runtime-settings", keep="in_use")

@@ -81,18 +81,17 @@ class Container:
 
 @dataclass(frozen=True)
 class DockerContainer(Container):
-    """By Docker itself; `gpu`: options that give it the device file, instead of the hook."""
-
-    gpu: str = ""
+    """By Docker itself."""
 
     @classmethod
     def run(cls, host: Host, name: str, gpu: str = "") -> DockerContainer:
+        """`gpu`: options that give it the device file, instead of the hook."""
         parts = "bin lib lib64 usr/lib64 usr/bin usr/lib/x86_64-linux-gnu"
         host.ssh(f"docker image inspect program || tar --create --directory / {parts} 2>/dev/null | docker import - program")
         number = host.ssh(f"docker run --detach --network none --name {name} {gpu} program /bin/sleep 3600").stdout.strip()
         if not gpu:
             host.ssh(f"nsenter --mount --target $(docker inspect -f '{{{{.State.Pid}}}}' {name}) mknod /dev/nvidia0 c 195 0")
-        return cls(host, number, gpu)
+        return cls(host, number)
 
     def gpus(self) -> str:
         return self.host.ssh(f"docker exec {self.number} /bin/cat /dev/nvidia0", check=False).stderr.strip().rpartition(": ")[2]

@@ -88,10 +88,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, config: StackConfig) -> tupl
                 samples = [(at, at if value is None else value) for at in times]
                 series[tuple(sorted((key, text) for key, text in labels.items() if text))] = samples
             if host == "refused":
-                for name, step in (
-                    ("prometheus_remote_storage_samples_failed_total", 15),
-                    ("loki_write_dropped_entries_total", 0.6),
-                ):
+                for name, step in REFUSED.items():
                     labels = {"__name__": name, "datacenter": "d", "cluster": "c", "instance": host}
                     series[tuple(sorted(labels.items()))] = [(at, number * step) for number, at in enumerate(times)]
         push(f"{server.url}/api/v1/write", series)

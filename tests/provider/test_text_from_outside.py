@@ -173,9 +173,6 @@ class Terminal:
         self.desired.setdefault("hosts", {})[name] = {"kind": "local", "prefix": str(host.prefix)}
         return host
 
-    def state(self) -> str:
-        return (self.directory / "state/.pulumi/stacks/gpu-fleet/test.json").read_text()
-
 
 class Host:
     """A host whose converge program prints what the test says."""

@@ -51,21 +51,6 @@ class GrafanaServer:
         assert status == 200, answer
         return answer
 
-    def empty(self) -> None:
-        self.ask("DELETE", "/api/v1/provisioning/policies")
-        for folder in self.get("/api/folders"):
-            self.ask("DELETE", f"/api/folders/{folder['uid']}?forceDeleteRules=true")
-        for hit in self.get("/api/search?type=dash-db"):
-            self.ask("DELETE", f"/api/dashboards/uid/{hit['uid']}")
-        for source in self.get("/api/datasources"):
-            self.ask("DELETE", f"/api/datasources/uid/{source['uid']}")
-        for point in self.get("/api/v1/provisioning/contact-points"):
-            if point["uid"]:
-                self.ask("DELETE", f"/api/v1/provisioning/contact-points/{point['uid']}")
-        for kind in ("mute-timings", "templates"):
-            for one in self.get(f"/api/v1/provisioning/{kind}"):
-                self.ask("DELETE", f"/api/v1/provisioning/{kind}/{one['name']}")
-
 
 def _parsed(text: bytes) -> Any:
     try:

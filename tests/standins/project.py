@@ -65,9 +65,6 @@ class Project:
         assert header, output
         return preview, update
 
-    def output(self, name: str) -> str:
-        return self.run("stack", "output", name).strip()
-
     def state(self) -> list[dict[str, Any]]:
         return json.loads(self.run("stack", "export"))["deployment"].get("resources", [])
 

@@ -176,10 +176,6 @@ def retried(call: Call, change: Callable[[], None]) -> None:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
-def _rules(inputs: Properties) -> list[Properties]:
-    return [rule for rule in inputs["rules"] if isinstance(rule, dict)] if isinstance(inputs["rules"], list) else []
-
-
 def _check_uids(rules: list[dict[str, Any]]) -> None:
     seen: dict[str, str] = {}
     for uid, title in ((rule["uid"], rule["title"]) for rule in rules if rule.get("uid")):

@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -87,7 +87,6 @@ class Exporter:
     tools: Path
     address: str = ""
     process: subprocess.Popen[bytes] | None = None
-    behaviour: dict[str, object] = field(default_factory=dict)
 
     def behaves(self, **behaviour: object) -> None:
         usual = {"cells": CELLS, "unknown": (), "slow": {}, "before": (), "after": (), "lost": None}
