@@ -22,6 +22,7 @@ _CLOCK = "the repository's mirror is out of date, or the host's clock is wrong: 
 # Of GnuTLS, then of OpenSSL.
 _NOT_VALID = "uses (?:not yet valid|expired) certificate|certificate (?:is not yet valid|has expired)"
 _CERTIFICATE = "the repository's certificate is out of date, or the host's clock is wrong: `timedatectl`"
+OF_CLOCK = (_CLOCK, _CERTIFICATE)
 # Of the repositories, when a package was not found. What could not be fetched comes first.
 _REPOSITORY = (
     (rf"^[EW]: (?:Failed to fetch (.*(?:{_NOT_VALID}).*))", _CERTIFICATE),

@@ -6,6 +6,7 @@ import pytest
 
 from gpu_fleet.on_host.converge import package_failure
 from gpu_fleet.on_host.package_errors import Reason, reason
+from gpu_fleet.on_host.probe import install
 
 _UNMET = """The following packages have unmet dependencies:
  ours : Depends: ours-helper but it is not going to be installed
@@ -94,6 +95,21 @@ def test_apt_s_reason_and_what_to_do(said: str, held: list[str], expected: tuple
 )
 def test_what_is_wrong_with_a_repository_explains_why_it_has_no_package(updated: str, expected: tuple[str, str, str]) -> None:
     _expect(reason("debian", "ours", _MISSING, updated), expected)
+
+
+@pytest.mark.parametrize(
+    ("family", "said", "updated", "is_of_clock"),
+    [
+        ("debian", _MISSING, "E: Release file for http://m/Release is not valid yet (invalid for another 2d). Updates", True),
+        ("debian", _MISSING, "W: Failed to fetch https://m/InRelease  Certificate chain uses expired certificate.", True),
+        ("rhel", "  - Curl error (60): SSL peer certificate: certificate is not yet valid [https://m/repomd.xml]", "", True),
+        ("debian", _MISSING, "W: Failed to fetch http://m/InRelease  Could not resolve 'm'", False),
+        ("debian", _MISSING, "", False),
+    ],
+)
+def test_before_an_installation_too_a_wrong_clock_is_named(family: str, said: str, updated: str, is_of_clock: bool) -> None:
+    why = install._why(family, ["ours"], said, updated)
+    assert ("clock is wrong: `timedatectl`" in why) is is_of_clock, why
 
 
 def test_a_broken_repository_is_not_the_reason_of_what_dpkg_did_not_do() -> None:

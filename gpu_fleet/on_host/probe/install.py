@@ -92,8 +92,8 @@ def _why(family: str, packages: Sequence[str], said: str, updated: str = "", hel
     if not f"{said}{updated}".strip():
         return f"no answer within {PATIENCE_S} s"
     reason = package_errors.reason(family, packages[0], said, updated, held)
-    # The repositories that were asked are not all the host's own.
-    fix = "" if reason.code == "download" else reason.fix
+    # The repositories that were asked are not all the host's own; its clock is.
+    fix = reason.fix if reason.code != "download" or reason.fix in package_errors.OF_CLOCK else ""
     return f"{reason.what[:MOST]}{'; ' if fix else ''}{fix}"
 
 
