@@ -20,6 +20,12 @@ HOST: Final = f'{MODE}, instance=~"$instance"'
 GPU: Final = f'{HOST}, gpu=~"$gpu"'
 
 
+def without_guests(gpus: str, selector: str) -> str:
+    """Per host, without those that it has given to guests, which no exporter on it lists."""
+    given = f"-count by ({ONE_HOST}) (node_gpu_passed_through{{{selector}}})"
+    return f'sum by ({ONE_HOST}) ({gpus} or label_replace({given}, "of", "guests", "", ""))'
+
+
 def per_gpu(series: str, selector: str) -> str:
     """One value per GPU. The instances of a divided GPU share its memory; of all else the highest is the GPU's."""
     if series not in _SHARED:

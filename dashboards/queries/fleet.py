@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, RULES_RUN, of_clusters, or_zero, summed
+from dashboards.queries.common import ONE_CLUSTER, ONE_GPU, ONE_HOST, RULES_RUN, of_clusters, or_zero, summed, without_guests
 
 _AGENT: Final = 'job="alloy"'
 _MIB_1024: Final = 1 << 30  # less may be the driver's own use
@@ -21,7 +21,8 @@ def expected_gpus(selector: str) -> str:
 
 
 def _expected_per_host(selector: str) -> str:
-    return f"inventory:gpus_expected:count{{{selector}}} or on ({ONE_HOST}) instance:gpus_most:count{{{selector}}}"
+    most = f"inventory:gpus_expected:count{{{selector}}} or on ({ONE_HOST}) instance:gpus_most:count{{{selector}}}"
+    return without_guests(most, selector)
 
 
 def missing_gpus_by(selector: str, by: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.queries.common import ONE_GPU, ONE_HOST, top
+from dashboards.queries.common import ONE_GPU, ONE_HOST, top, without_guests
 
 # By severity: the highest active code is shown. A HW slowdown without a known cause ranks below its causes.
 THROTTLE_REASONS: Final = {"sw_power_cap": 1, "hw_slowdown": 2, "sw_thermal": 3, "hw_thermal": 4, "power_brake": 5}
@@ -30,10 +30,10 @@ def last_of_lost(series: str, selector: str) -> str:
 
 
 def _of_lost(expression: str, selector: str) -> str:
-    counts = "instance:gpus_most:count", "instance:gpus:count"
+    own = without_guests("instance:gpus_most:count", 'datacenter!=""')
     return (
         f"({expression}) unless on ({ONE_HOST}, uuid) gpu:info{{{selector}}} "
-        f"and on ({ONE_HOST}) ({counts[0]} unless on ({ONE_HOST}) {counts[0]} <= on ({ONE_HOST}) {counts[1]})"
+        f"and on ({ONE_HOST}) ({own} > 0 unless on ({ONE_HOST}) {own} <= on ({ONE_HOST}) instance:gpus:count)"
     )
 
 

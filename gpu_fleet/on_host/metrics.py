@@ -46,6 +46,7 @@ METRICS: dict[str, Metric] = {
     ),
     "partitions": Metric("gauge", _GPU, "Partitions that the GPU is divided into."),
     "unreadable": Metric("gauge", (), "GPUs that the driver lists but cannot read, for example because they fell off the bus."),
+    "passed_through": Metric("gauge", ("pci",), "Always 1: a GPU that the host has given to a guest (vfio-pci)."),
     "nvlink_transmit_bytes_total": Metric("counter", ("gpu", "link"), "Data sent over one NVLink."),
     "nvlink_receive_bytes_total": Metric("counter", ("gpu", "link"), "Data received over one NVLink."),
     "nvlinks_active": Metric("gauge", _GPU, "NVLinks of the GPU that are up."),

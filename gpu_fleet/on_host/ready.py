@@ -67,6 +67,9 @@ def evaluated(facts: Facts, table: Mapping[str, Any]) -> list[Reason]:
     named: dict[str, list[Sample]] = {}
     for sample in facts.samples:
         named.setdefault(sample.name, []).append(sample)
+    of_guests = {sample.labels.get("pci", "") for sample in named.get("node_gpu_passed_through", ())}
+    reasons += [Reason(WARN, "passed_through", pci, f"GPU {pci} is given to a guest (vfio-pci)") for pci in sorted(of_guests)]
+    facts = facts._replace(expected=facts.expected - len(of_guests))
     reasons += _of_listing(facts, set(_by_gpu(named, table["identity"])), values)
     events = {_event(sample.labels)[0] for sample in facts.kernel}
     for signal in table["signals"]:

@@ -61,6 +61,16 @@ def test_a_faulty_host_fails_and_names_the_gpu(fixture: str) -> None:
     assert all(reason.gpu.isdigit() and reason.text.startswith(f"GPU {reason.gpu}: ") for reason in reasons), reasons
 
 
+def test_a_gpu_of_a_guest_warns_and_is_not_missing_and_one_beside_it_is() -> None:
+    listed = len({s.labels["gpu"] for s in parse(body("dcgm-4.9"), "DCGM_FI_DEV_FB_USED_BYTES")})
+    given = f'{body("dcgm-4.9")}\nnode_gpu_passed_through{{pci="0000:41:00"}} 1\n'
+    [reason] = evaluated(facts(given, expected=listed + 1), TABLE)
+    assert reason == Reason("warn", "passed_through", "0000:41:00", "GPU 0000:41:00 is given to a guest (vfio-pci)")
+    assert ("fail", "gpus_missing") in codes(evaluated(facts(given, expected=listed + 2), TABLE))
+    all_given = evaluated(facts('node_gpu_passed_through{pci="0000:41:00"} 1', expected=1), TABLE)
+    assert state_of(all_given) == "unknown", "nothing is measured"
+
+
 def test_a_gpu_that_is_not_listed_fails_and_no_gpu_at_all_is_unknown() -> None:
     listed = len({s.labels["gpu"] for s in parse(body("dcgm-4.9"), "DCGM_FI_DEV_FB_USED_BYTES")})
     assert codes(evaluated(facts(body("dcgm-4.9"), expected=listed), TABLE)) == set()

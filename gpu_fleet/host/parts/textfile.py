@@ -17,7 +17,7 @@ The metrics of the collectors, and those of the two programs that they replace:
         node_gpu_fabric_info{gpu, cluster_uuid, clique},
         node_gpu_info{gpu, uuid, model, pci, driver_version}, node_gpu_unreadable,
         node_gpu_partitions{gpu} (AMD), node_gpu_recovery_action{gpu}, node_gpu_row_remap_{failed,pending}{gpu},
-        node_gpu_rdma_ports,
+        node_gpu_rdma_ports, node_gpu_passed_through{pci},
         node_gpu_collector_{success,duration_seconds,timestamp_seconds}{collector},
         node_gpu_collector_part_success{collector, part}
 """

@@ -7,6 +7,7 @@ GPU.
 Domain: the fabric fields of --query-gpu, which drivers until 555 lack; a cluster UUID of zeros is a fabric within one host. A
 registration that is complete may have failed: its status says so, and no exporter but DCGM's reads it. A GPU that has left its
 fabric says what one without a fabric says (leptonai/gpud pull request 1108), and so does one in MIG mode, which has no NVLinks.
+Guests: GPUs that a driver for guests has, of which nothing else is known here. A host may have no others.
 RDMA: the ports of /sys/class/infiniband, counted: node_exporter reports none where it cannot read one file of one adapter.
 PCIe: `dmon -s t` prints MB/s, with the names of the columns in its first line. Units are taken as printed: KiB are 1024 bytes;
 KBytes, MB and GB are powers of 1000.
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import AbstractSet, Iterator, Tuple
 
 from ..metrics import Metrics
-from ..nvidia_smi import NO_HANDLE, only_readable
+from ..nvidia_smi import NO_HANDLE, only_readable, passed_through
 from ..tools import CollectError, Tools
 
 PATIENCE_S = 3  # five runs within the interval of 15 s; dmon alone takes one second
@@ -32,6 +33,12 @@ Sample = Tuple[str, float, Tuple[str, ...]]  # metric, value, values of its labe
 
 
 def collect(tools: Tools, metrics: Metrics) -> None:
+    root = os.environ.get("GPU_FLEET_PREFIX", "")
+    of_guests = passed_through(root)
+    for address in of_guests:
+        metrics.add("passed_through", 1, address)
+    if of_guests and not list(Path(root + "/sys/bus/pci/drivers/nvidia").glob("*:*")):
+        return
     nvidia_smi = tools.find("nvidia-smi")
     only: list[str] = []
 
@@ -55,7 +62,7 @@ def collect(tools: Tools, metrics: Metrics) -> None:
         raise CollectError("nvidia-smi reported no links and no PCIe traffic")
     for name, value, labels in samples:
         metrics.add(name, value, *labels)
-    ports = list(Path(os.environ.get("GPU_FLEET_PREFIX", "") + "/sys/class/infiniband").glob("*/ports/*"))
+    ports = list(Path(root + "/sys/class/infiniband").glob("*/ports/*"))
     if ports:
         metrics.add("rdma_ports", len(ports))
 

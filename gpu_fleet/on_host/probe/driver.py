@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Callable, Mapping, Sequence
 
+from ..nvidia_smi import passed_through
 from .host import Hangs, Host, Refusal
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def _nvidia(host: Host, tool: str) -> Mapping[str, str]:
     listed = _LISTED.findall(listing.text)
     if not listed:
         raise Refusal(NO_DRIVER, f"{tool} -L lists no GPU: {said(listing)}", f"Next: {next_step(listing.text)}.")
-    _expect_gpus(host, len(listed), f"{tool} -L", listing)
+    _expect_gpus(host, len(listed), f"{tool} -L", listing, len(passed_through(host.root)))
     # Old drivers have no --version, and print CUDA's only above the plain table.
     answer = ask("--version").text
     driver, cuda = nvidia_version(answer), cuda_version(answer)
@@ -176,9 +177,9 @@ def is_older(version: str, than: str) -> bool:
     return one + [0] * (length - len(one)) < other + [0] * (length - len(other))
 
 
-def _expect_gpus(host: Host, count: int, source: str, answer: Answer) -> None:
+def _expect_gpus(host: Host, count: int, source: str, answer: Answer, of_guests: int = 0) -> None:
     expected = host.setting("GPUS")
-    if not expected or int(expected) == count:
+    if not expected or int(expected) == count + of_guests:
         return
     words = said(answer)
     raise Refusal(

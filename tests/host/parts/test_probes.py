@@ -16,7 +16,7 @@ from gpu_fleet.host.part import ROOTFS
 from gpu_fleet.on_host.probe import Outcome, outcome, runtimes
 from gpu_fleet.on_host.probe.host import Host
 from gpu_fleet.on_host.tools import CollectError, Tools
-from tests.host.parts.textfiles import tool
+from tests.host.parts.textfiles import bound_to_guests, tool
 
 LIBEXEC = ROOTFS / "opt/gpu-fleet/libexec"
 NO_DRIVER, WRONG_COUNT, UNSUPPORTED, OLD_DRIVER = 10, 11, 12, 14  # gpu_fleet/host/converge/README.md
@@ -83,6 +83,14 @@ def test_a_missing_gpu_stops_with_both_numbers_and_what_the_tool_said(tmp_path: 
     done = probe("driver", {**nvidia_smi(tmp_path, listing, code=15), "GPU_FLEET_GPUS": "8"})
     assert (done.code, done.facts) == (WRONG_COUNT, {})
     assert "gpus: 8" in done.reason and "lists 7" in done.reason and LOST.strip() in done.reason
+
+
+def test_a_gpu_that_a_guest_has_is_not_missing(tmp_path: Path) -> None:
+    bound_to_guests(tmp_path, "0000:5d:00.0")
+    listing = EIGHT.replace("GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-3)\n", "")
+    settings = {**nvidia_smi(tmp_path / "bin", listing), "GPU_FLEET_ROOT": str(tmp_path)}
+    assert facts_of(probe("driver", {**settings, "GPU_FLEET_GPUS": "8"}))["GPU_COUNT"] == "7"
+    assert probe("driver", {**settings, "GPU_FLEET_GPUS": "9"}).code == WRONG_COUNT
 
 
 def test_one_gpu_too_many_is_an_error_in_the_stack_file(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from gpu_fleet.on_host.collect.nvidia import parse_query
 from gpu_fleet.toolchain import find
 from lab.powercut import disks
-from tests.host.parts.textfiles import PYTHON, by_gpu, collect, samples, tool, value
+from tests.host.parts.textfiles import PYTHON, bound_to_guests, by_gpu, collect, samples, tool, value
 
 NVIDIA = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "nvidia"}
 AMD = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_VENDOR": "amd"}
@@ -109,6 +109,29 @@ def test_rdma_ports_of_the_host_are_counted_where_there_are_some(tmp_path: Path,
     tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": LINKS})
     found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
     assert [counted for (name, _), counted in found.items() if name == "node_gpu_rdma_ports"] == ([4] if ports else [])
+
+
+def test_gpus_of_guests_are_named_and_adapters_virtual_functions_and_gpus_of_others_are_not(tmp_path: Path) -> None:
+    bound_to_guests(tmp_path, "0000:41:00.0")
+    bound_to_guests(tmp_path, "0009:01:00.0", driver="nvgrace-gpu-vfio-pci")
+    bound_to_guests(tmp_path, "0000:42:00.0", device_class="0x020700")
+    bound_to_guests(tmp_path, "0000:41:00.1", device_class="0x040300")
+    bound_to_guests(tmp_path, "0000:43:00.0", vendor="0x1002")
+    (bound_to_guests(tmp_path, "0000:44:00.4") / "physfn").mkdir()
+    bound_to_guests(tmp_path, "0000:45:00.0", driver="nvidia")
+    tool(tmp_path / "bin", "nvidia-smi", {"nvlink -gt d": LINKS})
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
+    given = {dict(labels)["pci"] for name, labels in found if name == "node_gpu_passed_through"}
+    assert given == {"0000:41:00", "0009:01:00"}
+    assert any(name == "node_gpu_nvlink_transmit_bytes_total" for name, _ in found), "of the GPUs of the host"
+
+
+def test_a_host_all_of_whose_gpus_are_of_guests_says_so_without_a_driver(tmp_path: Path) -> None:
+    bound_to_guests(tmp_path, "0000:41:00.0")
+    tool(tmp_path / "bin", "nvidia-smi", {}, code=9)
+    found = samples(collect(tmp_path, NVIDIA, tmp_path / "bin") / "gpu_links.prom")
+    assert value(found, "node_gpu_passed_through", pci="0000:41:00") == 1
+    assert value(found, "node_gpu_collector_success", collector="links") == 1
 
 
 def test_the_gpu_info_has_the_pci_address_of_the_kernel_log(tmp_path: Path) -> None:

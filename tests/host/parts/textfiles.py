@@ -16,6 +16,17 @@ PYTHON = {"GPU_FLEET_PYTHON": sys.executable}
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
+def bound_to_guests(
+    root: Path, address: str, *, driver: str = "vfio-pci", device_class: str = "0x030200", vendor: str = "0x10de"
+) -> Path:
+    """A PCI device in a host's /sys, by default a GPU that vfio-pci has."""
+    device = root / "sys/bus/pci/drivers" / driver / address
+    device.mkdir(parents=True)
+    (device / "class").write_text(f"{device_class}\n")
+    (device / "vendor").write_text(f"{vendor}\n")
+    return device
+
+
 def tool(directory: Path, name: str, answers: Mapping[str, str], *, code: int = 0, default: str = "") -> Path:
     """An executable `name` that prints the answer whose key its arguments begin with, and exits with `code`."""
     directory.mkdir(parents=True, exist_ok=True)
