@@ -22,6 +22,7 @@ import pytest
 
 from alerts.readiness import table
 from gpu_fleet.host.bundle import Bundle
+from gpu_fleet.host.part import ROOTFS
 from gpu_fleet.host.parts.evidence import Evidence
 from gpu_fleet.host.parts.jobs import Jobs
 from gpu_fleet.host.parts.readiness import Readiness
