@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from alerts.vocabulary import SERIES
-from gpu_fleet.operations.mimir import LATE_S, Mimir, last_samples, when
+from gpu_fleet.operations.mimir import LATE_S, Mimir, last_samples, times, when
 from gpu_fleet.stackfile.config import HostSpec, StackConfig
 from gpu_fleet.stackfile.kubernetes import Kubernetes
 from gpu_fleet.stackfile.monitoring import has_gpus
@@ -55,7 +55,7 @@ def arrivals(config: StackConfig, store: Mimir) -> Arrivals:
         failing=_by_host(store.vector(f"max by (instance, job) (up{{{which}}}) == 0"), "job"),
         readings=frozenset(readings),
         system=frozenset(store.by_label(f"group by (instance) (node_uname_info{{{which}}})", "instance")),
-        checked=store.by_label(f"max by (instance) (gpu_fleet_check_timestamp_seconds{{{which}}})", "instance"),
+        checked=times(store, f"max by (instance) (gpu_fleet_check_timestamp_seconds{{{which}}})"),
         settled=frozenset(store.by_label(f"group by (instance) (alloy_build_info{{{which}}} offset {_FIRST_CHECK})", "instance")),
         stopped=_by_host(store.vector(f"max by (instance, collector) (timestamp({ran}) - {ran}) > {LATE_S}"), "collector"),
         refused=refused,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import email.utils
 import json
 import ssl
 import tempfile
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -50,6 +52,25 @@ class Server:
         headers = {**self.headers, "Content-Type": "application/json"}
         self._send(urllib.request.Request(f"{self.url}{path}", data=json.dumps(body).encode(), headers=headers))  # noqa: S310
 
+    def clock(self, path: str) -> int:
+        """Its time, s since 1970, which it says with whatever it answers; ours may be another one. Raises OperationError."""
+        request = urllib.request.Request(f"{self.url}{path}", headers=self.headers)  # noqa: S310 - http(s)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as answer:  # noqa: S310
+                date = answer.headers.get("Date")
+        except urllib.error.HTTPError as error:
+            date = error.headers.get("Date")
+        except OSError as error:
+            raise self._unreachable(error) from None
+        try:
+            return int(email.utils.parsedate_to_datetime(date).timestamp())
+        except (TypeError, ValueError):
+            return int(time.time())
+
+    def _unreachable(self, error: OSError) -> OperationError:
+        how = through_proxy(self.url)
+        return OperationError(f"{self.name} cannot be reached at {self.url}{how}: {getattr(error, 'reason', error)}")
+
     def _send(self, request: urllib.request.Request) -> str:
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=self.tls) as answer:  # noqa: S310
@@ -58,8 +79,7 @@ class Server:
         except urllib.error.HTTPError as error:
             raise OperationError(f"{self.name} refused the query: HTTP {error.code} from {self.url}") from None
         except OSError as error:
-            how = through_proxy(self.url)
-            raise OperationError(f"{self.name} cannot be reached at {self.url}{how}: {getattr(error, 'reason', error)}") from None
+            raise self._unreachable(error) from None
 
 
 def through_proxy(url: str) -> str:
@@ -123,10 +143,16 @@ class Mimir(Server):
 
 
 def last_samples(config: StackConfig, store: Mimir) -> dict[str, float]:
-    """By host of the stack, the time of its newest sample within a day, s since 1970. Raises OperationError."""
+    """By host of the stack, the time of its newest sample within a day, s since 1970 by our clock. Raises OperationError."""
     # A subquery alone ends at a full minute, and so before the first data of a new host.
     now = f'timestamp(alloy_build_info{{datacenter="{config.datacenter}",cluster="{config.cluster}"}})'
-    return store.by_label(f"max by (instance) ({now} or max_over_time({now}[{_SEEN_WITHIN}:1m]))", "instance")
+    return times(store, f"max by (instance) ({now} or max_over_time({now}[{_SEEN_WITHIN}:1m]))")
+
+
+def times(store: Mimir, promql: str) -> dict[str, float]:
+    """By host, a time that the store has, by our clock: where that is hours off, ages would be too. Raises OperationError."""
+    now = time.time()
+    return {host: now - age_s for host, age_s in store.by_label(f"time() - {promql}", "instance").items()}
 
 
 def when(at: float | None, now: float) -> str:

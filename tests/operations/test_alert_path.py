@@ -191,7 +191,8 @@ def test_where_mimirs_metrics_cannot_be_read_delivery_is_not_claimed(backend, tm
     assert "the receivers are notified: not confirmed:" in output and "so ask oncall" in output
 
 
-def test_without_a_host_that_can_be_reached_the_line_is_pushed_to_loki(backend, tmp_path, capsys) -> None:
+def test_without_a_host_that_can_be_reached_the_line_is_pushed_to_loki(backend, tmp_path, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: (int(time.time()) - 7200) * 10**9)
     kubernetes = {"hosts": REMOVED, "ssh": REMOVED, "kubernetes": {"context": "us-west"}, "logs__tenant": "us-west"}
     config = config_of(backend, tmp_path, **kubernetes)
     assert alert_path.host_of(config, "") is None
@@ -203,6 +204,7 @@ def test_without_a_host_that_can_be_reached_the_line_is_pushed_to_loki(backend, 
     assert path == "/loki/api/v1/push"
     assert stream["stream"]["job"] == "test_alert" and stream["stream"]["severity"] == "warning"
     assert re.fullmatch(r"gpu-fleet test alert: severity=warning started=\d{10}", stream["values"][0][1])
+    assert abs(int(stream["values"][0][0]) / 1e9 - time.time()) < 60, "by Loki's clock: the ruler reads the last minutes of that"
     assert "the agents of a cluster or of hosts in pull mode are not tested" in capsys.readouterr().out
     assert not any("metric" in stage.name for stage in alert_path.stages(trial, config, None)), "nothing wrote one"
 

@@ -71,8 +71,10 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> StackConfig:
     return StackConfig.load(stack, tmp_path_factory.mktemp("config"))
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory, config: StackConfig) -> tuple[Arrivals, float]:
+@pytest.fixture(scope="module", params=[0, 7200, -7200], ids=["our clock is right", "it is ahead", "it is behind"])
+def found(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, config: StackConfig
+) -> tuple[Arrivals, float]:
     directory = tmp_path_factory.mktemp("store")
     settings = {"storage": {"tsdb": {"out_of_order_time_window": "6h"}}}
     now = time.time()
@@ -92,7 +94,10 @@ def found(tmp_path_factory: pytest.TempPathFactory, config: StackConfig) -> tupl
                     labels = {"__name__": name, "datacenter": "d", "cluster": "c", "instance": host}
                     series[tuple(sorted(labels.items()))] = [(at, number * step) for number, at in enumerate(times)]
         push(f"{server.url}/api/v1/write", series)
-        return arrivals(config, Mimir(server.url, {})), time.time()
+        right = time.time
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "time", lambda: right() + request.param)
+            return arrivals(config, Mimir(server.url, {})), time.time()
 
 
 @pytest.mark.parametrize("host", EXPECTED)
