@@ -138,7 +138,7 @@ def test_a_line_has_a_name_and_a_value_beside_its_colour(board, panel):
 def test_no_panel_queries_one_exporter_only():
     asked = {name for _, target in of_data_source(METRICS) for name in metric_names(filled_in(target["expr"]))}
     # The collector of links runs beside every exporter. Recorded, its single links would be a third of the series of a GPU.
-    links = {"node_gpu_nvlink_transmit_bytes_total", "node_gpu_nvlink_receive_bytes_total"}
+    links = {"node_gpu_nvlink_transmit_bytes_total", "node_gpu_nvlink_receive_bytes_total", "node_gpu_passed_through"}
     assert {name for name in asked if name.startswith(("DCGM_", "nvidia_smi_", "node_gpu_"))} == links
 
 
