@@ -58,7 +58,7 @@ class Action(enum.StrEnum):
 
 ACTION_TEXTS: Final[Mapping[Action, str]] = {
     Action.REBOOT_NODE: "Drain the node and reboot it. If the GPU is still missing, power-cycle the host, then have it serviced.",
-    Action.RESTART_VM: "Restart the virtual machine; on bare metal, reboot the node.",
+    Action.RESTART_VM: "Drain the node and restart the virtual machine; on bare metal, reboot the node.",
     Action.RESET_GPU: (
         "Stop the jobs on this GPU and reset it (nvidia-smi --gpu-reset -i GPU; with NVSwitch before Hopper all GPUs together). "
         "Reboot the node if the reset fails."

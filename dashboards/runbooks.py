@@ -6,6 +6,7 @@ public/app/features/dashboard-scene/utils/utils.ts, findVizPanelByKey, read 2026
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,5 +56,15 @@ def _panel(place: int, file: Path) -> dict[str, Any]:
         "type": "text",
         "title": title.removeprefix("# "),
         "gridPos": {"x": 0, "y": place * _HEIGHT, "w": _WIDTH, "h": _HEIGHT},
-        "options": {"mode": "markdown", "content": text.strip() + "\n"},
+        "options": {"mode": "markdown", "content": _with_links(text.strip()) + "\n"},
     }
+
+
+def _with_links(text: str) -> str:
+    """Another runbook is another panel, below whatever path Grafana is served; of the pages in docs/ Grafana has none: their paths."""
+    text = re.sub(r"(?<=\]\()(\w+)\.md(?:#\w+)?(?=\))", lambda found: f"?orgId=1&viewPanel={panel_id(NAME, found[1])}", text)
+    return re.sub(r"\[([^]]+)\]\((?:\.\./)+([^)#]+)[^)]*\)", lambda found: _page(*found.groups()), text)
+
+
+def _page(title: str, path: str) -> str:
+    return path if title == path else f"{title} ({path})"

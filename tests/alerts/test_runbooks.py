@@ -104,3 +104,12 @@ def test_what_resets_or_reboots_drains_first_and_pages_nobody(file: Path) -> Non
     if re.search(r"gpu-?reset|nvidia-smi -r|reset_gpu|reset the GPU|reboot (it|the|once)", text):
         for command in ("scontrol update", "kubectl (drain|cordon)", "gpu-fleet-maintenance start"):
             assert re.search(command, text), command
+
+
+def test_the_action_of_an_alert_names_programs_by_their_path_and_reboots_no_host_with_jobs() -> None:
+    rules = (rule for backend in ("mimir", "loki", "grafana") for group in alerts.rule_groups(backend) for rule in group.rules)
+    actions = {rule["annotations"]["action"]: rule["alert"] for rule in rules if "alert" in rule}
+    bare = re.compile(rf"(?<!/opt/gpu-fleet/bin/)\b({'|'.join(OWN)})\b(?= (start|stop|on the host)\b)")
+    assert [alert for action, alert in actions.items() if bare.search(action)] == []
+    safe = re.compile(r"(?i)drain|jobs")
+    assert [alert for action, alert in actions.items() if re.search("(?i)reboot", action) and not safe.search(action)] == []

@@ -99,8 +99,19 @@ def test_every_runbook_is_a_panel_and_its_link_opens_it():
     files = sorted((ROOT / "alerts/runbooks").glob("*.md"))
     for file, panel in zip(files, board["panels"], strict=True):
         assert (panel["type"], panel["title"]) == ("text", file.stem)
-        assert panel["options"]["content"] in file.read_text()
+        shell = [re.findall(r"(?ms)^```sh\n.*?^```$", text) for text in (panel["options"]["content"], file.read_text())]
+        assert shell[0] == shell[1]
         assert dashboards.runbook_paths()[file.stem] == f"/d/gpu-fleet-runbooks?orgId=1&viewPanel={panel['id']}"
+
+
+def test_a_link_in_a_runbook_opens_a_panel_or_is_the_path_of_a_page():
+    panels = {panel["title"]: panel for panel in BOARDS["gpu-fleet-runbooks"]["panels"]}
+    for panel in panels.values():
+        for link in re.findall(r"\]\(([^)]*)\)", panel["options"]["content"]):
+            assert re.fullmatch(r"\?orgId=1&viewPanel=\d+|https://\S+", link), f"{panel['title']}: {link} is no page of Grafana"
+    other = f"[GpuExporterDown](?orgId=1&viewPanel={panels['GpuExporterDown']['id']})"
+    assert other in panels["GpuExporterFailing"]["options"]["content"]
+    assert "(overrides (docs/overrides.md))" in panels["GpuMemoryHot"]["options"]["content"]
 
 
 def test_a_link_leads_to_the_same_runbook_and_panel_after_something_was_added_before_them(tmp_path, monkeypatch):
