@@ -61,8 +61,9 @@ def _panel(place: int, file: Path) -> dict[str, Any]:
 
 
 def _with_links(text: str) -> str:
-    """Another runbook is another panel, below whatever path Grafana is served; of the pages in docs/ Grafana has none: their paths."""
-    text = re.sub(r"(?<=\]\()(\w+)\.md(?:#\w+)?(?=\))", lambda found: f"?orgId=1&viewPanel={panel_id(NAME, found[1])}", text)
+    """Another runbook is another panel, below whatever path Grafana is served; of the pages in docs/ Grafana has paths alone."""
+    runbook = re.compile(r"(?<=\]\()(\w+)\.md(?:#\w+)?(?=\))")
+    text = runbook.sub(lambda found: f"?orgId=1&viewPanel={panel_id(NAME, found[1])}", text)
     return re.sub(r"\[([^]]+)\]\((?:\.\./)+([^)#]+)[^)]*\)", lambda found: _page(*found.groups()), text)
 
 
