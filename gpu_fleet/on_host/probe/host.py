@@ -57,16 +57,16 @@ class Host:
         except CollectError:
             return ""
 
-    def ask(self, *command: str, within_s: float = 60, with_stderr: bool = False) -> Answer:
+    def ask(self, *command: str, within_s: float = 60, with_stderr: bool = False, cut: bool = False) -> Answer:
         """Status 127 where there is no such command, None where it did not end in time. Raises Hangs; Refusal: it prints too
-        much."""
+        much, unless `cut`."""
         # Here, because half of the probes ask nothing, and what it imports takes longer than they do.
         from ..tools import Answer, CollectError, Tools, TooMuch
 
         if not command[0].startswith("/") and not self.has(command[0]):
             return Answer("", 127)
         try:
-            return Tools(None, self.environment).ask(within_s, command, with_stderr=with_stderr)
+            return Tools(None, self.environment).ask(within_s, command, with_stderr=with_stderr, cut=cut)
         except TooMuch as error:
             raise Refusal(1, str(error)) from None
         except CollectError as error:

@@ -13,6 +13,7 @@ from .runtimes import first_sign
 
 _TOOLKIT = re.compile(r"nvidia-(container-runtime|container-toolkit|ctk|cdi-hook)")
 _CONFIGURED = ("/etc/containerd", "/etc/crio", "/etc/docker", "/etc/containers", "/etc/cdi", "/etc/enroot")
+_AT_A_TIME = 100
 _BOUND = ("--property=RequiredBy", "--property=WantedBy", "--property=BoundBy", "--value")
 
 
@@ -31,9 +32,13 @@ def _of_the_toolkit(host: Host) -> Iterator[str]:
         if not host.has(engine):
             continue
         containers = _listed(host, engine, "container", "ls", "--all").split()
-        details = host.ask(engine, "container", "inspect", *containers).text if containers else ""
-        if re.search('"gpu"|nvidia', details, re.IGNORECASE):
-            yield "existing containers use it for GPU access"
+        # Some at a time: a container takes 10 kB, and as much more as its labels have.
+        for at in range(0, len(containers), _AT_A_TIME):
+            details = host.ask(engine, "container", "inspect", *containers[at : at + _AT_A_TIME], cut=True)
+            if re.search('"gpu"|nvidia', details.text, re.IGNORECASE):
+                yield "existing containers use it for GPU access"
+            elif details.status is None:
+                raise Refusal(1, f"{engine} does not describe its containers: it is unknown which of them use GPUs")
     for file in _files_of(host, _CONFIGURED):
         if _TOOLKIT.search(text_of(host.path(file))):
             yield f"{file} names it"

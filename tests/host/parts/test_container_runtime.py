@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,34 @@ def test_what_others_use_stays(tmp_path: Path, part: str, engine: str, answers: 
     tool(tmp_path / "tools", engine, answers)
     done = asked(part, tmp_path)
     assert (done.code, done.answer) == (0, said), done.reason
+
+
+def _engine(root: Path, of_a_container: str, count: int) -> None:
+    """A docker with so many containers, which prints that for each."""
+    (root / "tools").mkdir()
+    (root / "described").write_text(of_a_container)
+    script = (
+        f'#!/bin/sh\ncase "$*" in *" ls "*) i=0; while [ $i -lt {count} ]; do echo $i; i=$((i+1)); done;;\n'
+        f"*inspect*) shift 2; for each; do /usr/bin/cat {root}/described; done;; esac\n"
+    )
+    (root / "tools/docker").write_text(script)
+    (root / "tools/docker").chmod(0o755)
+
+
+def test_of_many_containers_with_large_labels_not_all_is_read_at_once(tmp_path: Path) -> None:
+    _engine(tmp_path, '{"Labels": {"a": "' + "x" * 100_000 + '"}}\n', 300)
+    tracemalloc.start()
+    done = asked("container-toolkit", tmp_path)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (done.code, done.answer) == (0, ""), done.reason
+    assert most < 60_000_000, f"{most} bytes"
+
+
+def test_containers_that_are_too_large_to_read_are_not_taken_for_containers_without_gpus(tmp_path: Path) -> None:
+    _engine(tmp_path, '{"Labels": {"a": "' + "x" * 1_000_000 + '"}}\n', 100)
+    done = asked("container-toolkit", tmp_path)
+    assert done.code == 1 and "unknown which of them use GPUs" in done.reason
 
 
 @pytest.mark.parametrize(
