@@ -113,3 +113,10 @@ def test_the_action_of_an_alert_names_programs_by_their_path_and_reboots_no_host
     assert [alert for action, alert in actions.items() if bare.search(action)] == []
     safe = re.compile(r"(?i)drain|jobs")
     assert [alert for action, alert in actions.items() if re.search("(?i)reboot", action) and not safe.search(action)] == []
+
+
+def test_the_runbook_of_scrape_limits_names_every_scrape() -> None:
+    files = [*(ROOTFS / "etc/gpu-fleet/alloy").glob("*.alloy"), *(REPO / "components/kubernetes/alloy").glob("*.alloy")]
+    scrapes = {name for file in files for name in re.findall(r'(?m)^prometheus\.scrape "(\w+)"', file.read_text())}
+    meaning = next(file for file in RUNBOOKS if file.stem == "ScrapeLimitExceeded").read_text().partition("## Impact")[0]
+    assert set(re.findall(r"`(?:prometheus\.scrape)?\.(\w+)`", meaning)) == scrapes
