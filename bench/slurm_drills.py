@@ -273,7 +273,8 @@ def main(arguments: list[str]) -> int:
             print(drill, flush=True)
             drills.append(drill)
         for fault in here.faults():
-            print(f"{fault.alert}: said after {fault.after_s} s, fires after {fault.fires} min of it", flush=True)
+            said = "not said" if fault.after_s is None else f"said after {fault.after_s:.0f} s"
+            print(f"{fault.alert}: {said}, fires after {fault.fires} min of it", flush=True)
     for line in report(drills):
         print(line)
     return 0
