@@ -22,7 +22,13 @@ import yaml
 
 from gpu_fleet.stackfile.naming import PROJECT
 
+# Any other, such as nfs4, cifs, lustre, virtiofs or fuse.sshfs, several machines may have mounted.
+_LOCAL: Final = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "jfs", "bcachefs", "tmpfs", "ramfs", "overlay"])
 _WRITTEN_S: Final = 1.0  # another run may be writing one right now
+
+
+class LockedByNamesake(Exception):
+    """A machine of this one's name may hold the lock; the text says what to do."""
 
 
 def repaired(error: str) -> list[Path]:
@@ -58,7 +64,8 @@ def emptied(stack: str) -> str:
 
 def released(stack: str) -> list[str]:
     """Deletes the locks of runs that were killed on this machine, and says whose they were. Within a container nothing is known
-    of the processes beside it: there, and for other machines, `pulumi cancel` is left to whoever knows."""
+    of the processes beside it: there, and for other machines, `pulumi cancel` is left to whoever knows. Raises
+    LockedByNamesake."""
     directory = _directory()
     if directory is None or not _sees_every_process():
         return []
@@ -70,6 +77,13 @@ def released(stack: str) -> list[str]:
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if host == socket.gethostname() and not _is_pulumi(pid):
+            kind = _file_system(directory)
+            if kind not in _LOCAL:
+                raise LockedByNamesake(
+                    f"the stack {stack} is locked by process {pid} of a machine named {host}, since {since}. No such process "
+                    f"runs here, but {directory} is on a file system that machines share ({kind or 'unknown'}), and another one "
+                    f"may have this name. If no run of this stack is at work: pulumi cancel --stack {stack}"
+                )
             for each in (file, file.with_name(f"{file.name}.attrs")):
                 each.unlink(missing_ok=True)
             found.append(f"process {pid} of {since}")
@@ -81,6 +95,21 @@ def _sees_every_process() -> bool:
         return Path("/proc/1/comm").read_text().strip() in ("systemd", "init")
     except OSError:
         return False
+
+
+def _file_system(path: Path) -> str:
+    """Its type, as in mountinfo; the last mount at a place hides those before it."""
+    path, found = path.resolve(), ("", "")
+    try:
+        lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        at, _, rest = line.partition(" - ")
+        point = at.split()[4].encode().decode("unicode_escape")
+        if path.is_relative_to(point) and len(point) >= len(found[0]):
+            found = (point, rest.split()[0])
+    return found[1]
 
 
 def _is_pulumi(pid: int) -> bool:

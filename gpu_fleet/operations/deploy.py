@@ -172,7 +172,12 @@ def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec], configuration
 
 
 def release_locks(stack: str) -> None:
-    for whose in backend.released(stack):
+    """Raises OperationError."""
+    try:
+        locks = backend.released(stack)
+    except backend.LockedByNamesake as error:
+        raise OperationError(str(error)) from None
+    for whose in locks:
         print(f"A run was killed and left the stack locked ({whose}): released.", file=sys.stderr)
     _end_leftovers(stack)
 
