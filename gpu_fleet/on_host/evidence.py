@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
-from .files import text_of
+from .files import bytes_of_regular, text_of
 from .samples import fetched
 from .tools import CollectError, Tools
 
@@ -114,8 +114,8 @@ def collect(found: Collection, tools: Tools, prefix: str, environment: Mapping[s
         text = text_of(Path(path))
         if text:
             found.add(path.strip("/").replace("/", "-"), text.encode())
-    for name, text in _of_the_collectors(prefix):
-        found.add(name, text.encode())
+    for name, data in _of_the_collectors(prefix):
+        found.add(name, data)
     for name, key in (("exporter.prom", "GPU_FLEET_GPU_EXPORTER_LISTEN"), ("alloy.prom", "GPU_FLEET_ALLOY_LISTEN")):
         listen = environment.get(key)
         if listen:
@@ -131,11 +131,11 @@ def collect(found: Collection, tools: Tools, prefix: str, environment: Mapping[s
         _ask(found, tools, source, min(source.within_s, left_s))
 
 
-def _of_the_collectors(prefix: str) -> Iterator[tuple[str, str]]:
+def _of_the_collectors(prefix: str) -> Iterator[tuple[str, bytes]]:
     for path in sorted(Path(prefix + "/var/lib/gpu-fleet/textfile").glob("*.prom")):
-        yield f"textfile-{path.name}", text_of(path)
+        yield f"textfile-{path.name}", bytes_of_regular(path, MOST_OF_A_FILE + 1)
     for name in ("ready.json", "kernel.json"):
-        text = text_of(Path(prefix + "/var/lib/gpu-fleet/ready") / name)
+        text = bytes_of_regular(Path(prefix + "/var/lib/gpu-fleet/ready") / name, MOST_OF_A_FILE + 1)
         if text:
             yield name, text
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_fleet.on_host import slurm
+from gpu_fleet.on_host import evidence, slurm
 from gpu_fleet.on_host.converge.disk import Disk
 from gpu_fleet.on_host.converge.errors import Failure
 from gpu_fleet.on_host.converge.files import Files
@@ -113,6 +113,21 @@ def test_the_health_check_of_slurm_writes_through_no_link(tmp_path: Path, monkey
     monkeypatch.setattr(slurm, "look", lambda *_: None)
     assert slurm.main(["health-check"]) == 0
     assert not shadow.exists()
+
+
+def test_evidence_has_nothing_that_a_link_names_and_waits_for_no_pipe(tmp_path: Path) -> None:
+    """The archive goes to a vendor, and other accounts may write in the textfile directory."""
+    textfiles = tmp_path / "var/lib/gpu-fleet/textfile"
+    textfiles.mkdir(parents=True)
+    (tmp_path / "shadow").write_text("root:$6$secret")
+    (textfiles / "a.prom").symlink_to(tmp_path / "shadow")
+    os.mkfifo(textfiles / "b.prom")
+    (textfiles / "c.prom").write_text("up 1\n")
+    found: list[tuple[str, bytes]] = []
+    reading = threading.Thread(target=lambda: found.extend(evidence._of_the_collectors(str(tmp_path))), daemon=True)
+    reading.start()
+    reading.join(10)
+    assert [(name, text) for name, text in found if text] == [("textfile-c.prom", b"up 1\n")]
 
 
 def test_the_record_of_a_tool_that_hangs_is_written_through_no_link(tmp_path: Path) -> None:
