@@ -11,7 +11,7 @@ from typing import Any
 
 from components.fleet.bundle import bundle
 from gpu_fleet.host.artifacts import ArtifactsError
-from gpu_fleet.host.pull.publish import ALL, Publication, PublishError, Schedule, SigningKey, Written
+from gpu_fleet.host.pull.publish import ALL, CLOCKS_DIFFER_S, Publication, PublishError, Schedule, SigningKey, Written
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.output import run
 from gpu_fleet.operations.stack import configuration, enter_project
@@ -45,6 +45,13 @@ def main(arguments: list[str]) -> int:
     except (PublishError, OperationError, ConfigErrors, ArtifactsError, StandInsRefused) as error:
         print(error, file=sys.stderr)
         return 1
+    if written.behind_s > CLOCKS_DIFFER_S:
+        print(
+            f"The last publication in {given.to} is {written.behind_s / 60:.0f} min ahead of this machine's clock "
+            f"({_at(int(time.time()))}): that of one of the two machines is wrong (timedatectl). Waves begin after that "
+            "publication.",
+            file=sys.stderr,
+        )
     print(f"{given.to}: bundle {publication.bundle.digest}, {len(publication.bundle.artifacts)} programs in it")
     print(_schedule_in_words(publication, written))
     print(f"Copy the directory to where the hosts find it, `latest` last; then, on each host: sh {written.installer.name} --help")

@@ -31,6 +31,7 @@ INSTALLER = "install-gpu-fleet"
 NAMESPACE = "gpu-fleet"  # of the signatures: one made with the same key for another purpose is rejected
 ALL = 10_000  # shares of the hosts are counted in units of 1/10,000
 DAY_S = 86_400
+CLOCKS_DIFFER_S = 300  # less is no reason for a word
 _END = "END OF FILE"  # in the installer
 _SIGNATURE_BEGIN = "-----BEGIN SSH SIGNATURE-----"
 
@@ -100,6 +101,7 @@ class Publication:
                 f"{directory / INDEX} has version {version - 1}, which is more than a day in the future (now: {now_s}): no host "
                 "accepts that. Correct the clock of this machine, or publish into an empty directory"
             )
+        behind_s = version - 1 - now_s if version > now_s else 0
         signers = [key.public for key in keys]
         spare = [f"spare {self.spare_key}"] if self.spare_key else []
         content = self._content()
@@ -107,7 +109,9 @@ class Publication:
         if set(content) <= set(before) and self.schedule.has_waits:  # signed again: hosts keep their turns
             waves = [line for line in before if line.startswith("wave ")]
         else:
-            waves = [f"wave {share} {begins} {spread}" for share, begins, spread in self.schedule.waves(now_s, size)]
+            # Turns in the past would come at once.
+            first_s = version if behind_s > CLOCKS_DIFFER_S and self.schedule.has_waits else now_s
+            waves = [f"wave {share} {begins} {spread}" for share, begins, spread in self.schedule.waves(first_s, size)]
         index = "".join(
             f"{line}\n"
             for line in (
@@ -134,7 +138,13 @@ class Publication:
         _replace(directory / "SHA256SUMS", "".join(f"{sums[name]}  {name}\n" for name in sorted(sums)).encode())
         _replace(directory / INDEX, signed.encode())
         *_, (_, last_begins, last_spread) = (tuple(int(word) for word in line.split()[1:]) for line in waves)
-        return Written(directory / INSTALLER, size=size, done_s=last_begins + last_spread, expires_s=now_s + self.valid_s)
+        return Written(
+            directory / INSTALLER,
+            size=size,
+            done_s=last_begins + last_spread,
+            expires_s=now_s + self.valid_s,
+            behind_s=behind_s,
+        )
 
     def _content(self) -> list[str]:
         """What hosts apply."""
@@ -181,12 +191,14 @@ class Publication:
 
 @dataclass(frozen=True)
 class Written:
-    """`size`: bytes that each host fetches. `done_s`: when the last host has had its turn. Times are seconds since 1970."""
+    """`size`: bytes that each host fetches. `done_s`: when the last host has had its turn; times are seconds since 1970.
+    `behind_s`: how far this machine's clock is behind the last publication."""
 
     installer: Path
     size: int
     done_s: int
     expires_s: int
+    behind_s: int = 0
 
 
 @dataclass(frozen=True)

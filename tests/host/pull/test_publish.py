@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,28 @@ def test_what_a_publication_costs_and_how_long_it_takes_is_printed(repository: P
     assert _publish(repository, "--now") == 0
     [wave] = [line.split() for line in _index(repository).splitlines() if line.startswith("wave ")]
     assert (wave[1], wave[3]) == ("10000", "0") and int(wave[2]) >= waves[0][1], "a way back does not wait"
+
+
+def test_with_a_clock_that_is_behind_waves_do_not_begin_in_the_past(
+    repository: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All turns would have come: the whole fleet at once, without a canary."""
+    section = "{url: https://files, waves: [1%, 100%], pause: 1h, hosts: 100}"
+    (repository / "Pulumi.autoscaled.yaml").write_text(f"{STACK}  gpu-fleet:pull: {section}\n")
+    assert _publish(repository) == 0
+    assert "clock" not in capsys.readouterr().err
+    [version] = [int(word) for word in re.findall(r"^version (\d+)$", _index(repository), re.MULTILINE)]
+    monkeypatch.setattr(time, "time", lambda: version - 7200.0)
+    (repository / "Pulumi.autoscaled.yaml").write_text(
+        f"{STACK.replace('loki.example', 'logs.example')}  gpu-fleet:pull: {section}\n"
+    )
+    assert _publish(repository) == 0
+    assert "is 120 min ahead of this machine's clock" in capsys.readouterr().err
+    waves = [line.split() for line in _index(repository).splitlines() if line.startswith("wave ")]
+    assert int(waves[0][2]) > version
+    assert _publish(repository, "--now") == 0
+    [wave] = [line.split() for line in _index(repository).splitlines() if line.startswith("wave ")]
+    assert int(wave[2]) == version - 7200, "a way back does not wait"
 
 
 @pytest.mark.parametrize(
