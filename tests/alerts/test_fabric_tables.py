@@ -7,28 +7,10 @@ import re
 import pytest
 
 from alerts import nvlink_rules, rule_groups, sxid, sxid_rules
-from alerts.sxid import CATALOGUE, Action
 from alerts.tables import CatalogueError
 from alerts.xid import Severity
 
 HEADER = "code,name,short_description,severity,immediate_action,source"
-
-
-@pytest.mark.parametrize(
-    ("code", "severity", "action"),
-    [
-        (20034, Severity.CRITICAL, Action.RESET_GPU),
-        (23009, Severity.CRITICAL, Action.REBOOT_NODE),
-        (12028, Severity.WARNING, Action.CHECK_FABRIC),
-        (10004, Severity.WARNING, Action.CHECK_COOLING),
-        (26006, Severity.WARNING, Action.CONTACT_SUPPORT),
-        (26008, Severity.WARNING, Action.CONTACT_SUPPORT),
-        (22013, Severity.INFO, Action.NONE),
-        (11012, Severity.INFO, Action.NONE),
-    ],
-)
-def test_an_sxid_has_the_severity_and_action_of_the_guide(code, severity, action):
-    assert (CATALOGUE[code].severity, CATALOGUE[code].action) == (severity, action)
 
 
 def test_every_wrong_row_of_the_table_of_sxids_is_named_at_once():

@@ -23,17 +23,6 @@ def test_every_code_of_the_catalogue_and_the_driver_constants_are_there():
     assert sorted(CATALOGUE) == list(range(1, 177))
 
 
-@pytest.mark.parametrize("code", [13, 31, 94])
-def test_a_code_whose_action_is_to_restart_the_program_is_a_warning(code):
-    assert CATALOGUE[code].severity is Severity.WARNING
-    assert CATALOGUE[code].is_alerted
-
-
-@pytest.mark.parametrize("code", [43, 45, 63])
-def test_a_code_without_an_action_raises_no_alert(code):
-    assert not CATALOGUE[code].is_alerted
-
-
 def test_codes_that_no_gpu_since_ampere_logs_raise_alerts_for_volta_and_turing():
     retired = [xid for xid in CATALOGUE.values() if xid.is_retired]
     assert len(retired) == 61

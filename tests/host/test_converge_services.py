@@ -80,24 +80,6 @@ def test_what_the_verbs_print_for_a_service(host: SimulatedHost, regen: bool) ->
     golden("service.jsonl", runs, regen=regen)
 
 
-def test_a_service_runs_after_apply_and_is_gone_after_remove(host: SimulatedHost) -> None:
-    host.apply([web(host)])
-    assert _answer(host).startswith("web answers")
-    supervisord = _supervisord(host)
-    assert host.remove().code == 0
-    with pytest.raises(OSError):
-        _answer(host)
-    assert not _command_line(supervisord)
-    assert snapshot(host.prefix) == {}
-
-
-def test_a_second_apply_leaves_the_process_alone(host: SimulatedHost) -> None:
-    host.apply([web(host)])
-    process = _process(host)
-    assert host.apply([web(host)]).result["changed"] == 0
-    assert _process(host) == process
-
-
 def test_only_the_service_that_a_change_touches_restarts(host: SimulatedHost, free_port: int) -> None:
     [other_port] = free_ports(1)
     other = web(host, "other", name="other", port=other_port)
