@@ -14,8 +14,9 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import yaml
@@ -70,11 +71,10 @@ def released(stack: str) -> list[str]:
     if directory is None or not _sees_every_process():
         return []
     found = []
-    for file in directory.glob(f"locks/organization/{PROJECT}/{glob.escape(stack.rpartition('/')[2])}/*.json"):
+    for file, lock in _locks(directory, stack):
         try:
-            lock = json.loads(file.read_bytes())
             pid, host, since = int(lock["pid"]), lock["hostname"], str(lock["timestamp"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             continue
         if host == socket.gethostname() and not _is_pulumi(pid):
             kind = _file_system(directory)
@@ -95,6 +95,25 @@ def _sees_every_process() -> bool:
         return Path("/proc/1/comm").read_text().strip() in ("systemd", "init")
     except OSError:
         return False
+
+
+def holder(stack: str) -> str:
+    """Of a lock of this stack, for people; empty where there is none, or the backend is no directory."""
+    directory = _directory()
+    for _, lock in _locks(directory, stack) if directory else ():
+        of = {name: str(lock.get(name, "?")) for name in ("pid", "username", "hostname", "timestamp")}
+        return f"process {of['pid']} of {of['username']}@{of['hostname']}, since {of['timestamp']}"
+    return ""
+
+
+def _locks(directory: Path, stack: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for file in directory.glob(f"locks/organization/{PROJECT}/{glob.escape(stack.rpartition('/')[2])}/*.json"):
+        try:
+            lock = json.loads(file.read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(lock, dict):
+            yield file, lock
 
 
 def _file_system(path: Path) -> str:

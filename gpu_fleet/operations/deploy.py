@@ -179,6 +179,12 @@ def release_locks(stack: str) -> None:
         raise OperationError(str(error)) from None
     for whose in locks:
         print(f"A run was killed and left the stack locked ({whose}): released.", file=sys.stderr)
+    if whose := backend.holder(stack):
+        # Pulumi would refuse too, after what that run has open was settled as if it had been killed.
+        raise OperationError(
+            f"the stack is currently locked by {whose}: another run is at work on it. Wait for its end. If it was killed, "
+            f"`pulumi cancel --stack {stack}` releases the lock"
+        )
     _end_leftovers(stack)
 
 

@@ -47,6 +47,20 @@ def test_in_a_shared_directory_a_machine_of_this_name_may_be_another_one(
     assert lock.exists()
 
 
+def test_what_a_run_on_another_machine_has_open_is_not_settled(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settling deletes Helm's record of an installation that was cut off, or that goes on elsewhere."""
+    lock.write_text(json.dumps({**json.loads(lock.read_text()), "hostname": "elsewhere"}))
+    monkeypatch.setattr(deploy, "settle", lambda *_: pytest.fail("it is at work"))
+    with pytest.raises(
+        OperationError, match=f"currently locked by process {NO_PROCESS} of ada@elsewhere, since 2026-11-29T13:00:00Z"
+    ):
+        deploy._brings_up_new_ones("organization/gpu-fleet/prod", {}, None)  # type: ignore[arg-type]
+    assert lock.exists()
+    lock.unlink()
+    monkeypatch.setattr(deploy, "settle", lambda *_: {})
+    assert not deploy._brings_up_new_ones("prod", {}, None)  # type: ignore[arg-type]
+
+
 def test_the_file_system_is_that_of_the_innermost_mount() -> None:
     assert backend._file_system(Path("/proc/self/fd")) == "proc"
     assert backend._file_system(Path("/sys/kernel")) == "sysfs"
