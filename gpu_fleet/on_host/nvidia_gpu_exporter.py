@@ -138,13 +138,20 @@ def driver(nvidia_smi: str) -> Sequence[object]:
 
 class Queries:
     """What the exporter asks for, by way of libexec/ask-nvidia-smi, which writes the arguments to one pipe and reads the answer
-    from the other. A Python of its own for each query would take ten times the CPU time."""
+    from the other. A Python of its own for each query would take ten times the CPU time. Pipes are of one start of the exporter:
+    the next one would take what the last one had asked for as its own answer, and end."""
 
     def __init__(self, directory: Path) -> None:
         self._asks, self._answers = directory / "asks", directory / "answers"
         for pipe in (self._asks, self._answers):
             os.mkfifo(pipe, 0o600)
         self.asks = os.open(self._asks, os.O_RDWR | os.O_NONBLOCK)  # also for writing, so that it never ends
+
+    def close(self) -> None:
+        """Who still waits for an answer gets none."""
+        os.close(self.asks)
+        with contextlib.suppress(OSError):
+            os.close(os.open(self._answers, os.O_WRONLY | os.O_NONBLOCK))
 
     def environment(self) -> Mapping[str, str]:
         return {"GPU_FLEET_NVIDIA_SMI_ASKS": str(self._asks), "GPU_FLEET_NVIDIA_SMI_ANSWERS": str(self._answers)}
@@ -170,9 +177,8 @@ class Queries:
 class Wait:
     """Until something is asked, a child ends, or we are to stop."""
 
-    def __init__(self, tools: Tools, asks: int) -> None:
+    def __init__(self, tools: Tools) -> None:
         self._wakes, written = os.pipe()
-        self._watched = (self._wakes, asks)
         for end in (self._wakes, written):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(written, warn_on_full_buffer=False)
@@ -180,8 +186,8 @@ class Wait:
             signal.signal(number, lambda *_: setattr(tools, "stopping", True))
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
-    def at_most(self, seconds: float) -> None:
-        select.select(self._watched, [], [], max(0.0, seconds))
+    def at_most(self, seconds: float, asks: int) -> None:
+        select.select((self._wakes, asks), [], [], max(0.0, seconds))
         with contextlib.suppress(BlockingIOError):
             os.read(self._wakes, 4096)
 
@@ -192,18 +198,18 @@ def main(arguments: list[str]) -> int:
         arguments = [f"{_LISTEN}{os.environ['GPU_FLEET_GPU_EXPORTER_LISTEN']}", *arguments]
     with tempfile.TemporaryDirectory(prefix="gpu-fleet-") as directory:
         tools = Tools(Path(directory, "hanging"))
-        queries = Queries(Path(directory))
-        wait = Wait(tools, queries.asks)
+        wait = Wait(tools)
         try:
             while True:
                 state = look(tools)
                 if state.fails:
                     _say(f"nvidia-smi does not answer: {state.fails}")
-                child = subprocess.Popen(_command(state, arguments), env={**os.environ, **queries.environment()})
-                try:
-                    is_again = serve(state, child, tools, queries, wait)
-                finally:
-                    _end(child)
+                with tempfile.TemporaryDirectory(dir=directory) as pipes, contextlib.closing(Queries(Path(pipes))) as queries:
+                    child = subprocess.Popen(_command(state, arguments), env={**os.environ, **queries.environment()})
+                    try:
+                        is_again = serve(state, child, tools, queries, wait)
+                    finally:
+                        _end(child)
                 if not is_again:
                     return 0 if tools.stopping else child.returncode % 256
         except Stopped:
@@ -214,7 +220,7 @@ def serve(state: State, child: subprocess.Popen[bytes], tools: Tools, queries: Q
     """Answers the exporter until it ends or we are to stop. Whether it has to be started again."""
     known, looked, said = driver(state.nvidia_smi), time.monotonic(), state.fails
     while child.poll() is None and not tools.stopping:
-        wait.at_most(looked + EVERY_S - time.monotonic())
+        wait.at_most(looked + EVERY_S - time.monotonic(), queries.asks)
         asked = queries.pending()
         if asked:
             rows, rest = state.answer(tools, asked[0].rpartition("=")[2].split(","), asked[1:])
