@@ -234,6 +234,8 @@ def _releases(
                 adopted[one["urn"]] = "/".join(_place(one))
             elif _place(one) in wanted:
                 raise OperationError(_of_others(release, one["inputs"]["namespace"], stack))
+        if unfinished:
+            _refuse_another_run(stack, [*opened, *changed][0]["urn"])
         for release in unfinished:
             api.delete(release.path)
     except (KubeconfigError, Unreachable, Refused) as error:
@@ -241,6 +243,15 @@ def _releases(
             f"a run was killed while it installed Helm releases, and whether they exist cannot be read now: {error}"
         ) from None
     return adopted
+
+
+def _refuse_another_run(stack: str, urn: str) -> None:
+    """What looks killed may be at work on another machine. No backend can be asked for its locks: a refresh takes one, and of a
+    resource that does not exist does nothing (run with 3.259.0; Pulumi Cloud answers 409 meanwhile). `urn`: of the stack."""
+    nothing = f"{'::'.join(urn.split('::')[:2])}::{NOTE}::nothing"
+    said = error_of(pulumi("refresh", "--stack", stack, "--yes", "--skip-preview", f"--target={nothing}"))
+    if "currently locked" in said or "currently in progress" in said:
+        raise OperationError(f"another run is at work on the stack {stack}; nothing was changed:\n{said}")
 
 
 def _place(one: Resource) -> tuple[str, str]:
