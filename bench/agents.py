@@ -58,7 +58,8 @@ def main(arguments: list[str]) -> int:
             rows = list(_phases(agents, _Store.counted, given.outage))
         finally:
             for agent in agents:
-                agent.kill()
+                agent.process.kill()
+                agent.process.wait()
     print(table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]))
     return 0
 
