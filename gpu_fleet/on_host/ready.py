@@ -41,7 +41,8 @@ class Reason(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """`mode`: as the label exporter_mode. `expected`: GPUs, 0: not known. `problems`: what could not be asked, and why."""
+    """`mode`: as the label exporter_mode. `expected`: GPUs, those of guests too; 0: not known. `problems`: what could not be
+    asked, and why."""
 
     mode: str
     expected: int
@@ -166,7 +167,8 @@ def _class(detail: str) -> str:
 
 def read_facts(prefix: str, environment: Mapping[str, str], remembered: Path) -> Facts:
     mode = environment.get("GPU_FLEET_EXPORTER_MODE", "")
-    expected = environment.get("GPU_FLEET_GPUS") or environment.get("GPU_COUNT") or "0"
+    given = (environment.get(name, "") for name in ("GPU_FLEET_GPUS", "GPU_COUNT", "GPU_GUESTS"))
+    of_stack, listed, of_guests = (int(text) if text.isdigit() else 0 for text in given)
     textfiles = Path(prefix + "/var/lib/gpu-fleet/textfile")
     texts = {path.name: text_of(path) for path in sorted(textfiles.glob("*.prom"))}
     samples = [sample for text in texts.values() for sample in parse(text, _TEXTFILES)]
@@ -181,7 +183,7 @@ def read_facts(prefix: str, environment: Mapping[str, str], remembered: Path) ->
     text, problem = _asked("Alloy, which reads the kernel log,", environment.get("GPU_FLEET_ALLOY_LISTEN", ""))
     kernel = _remembered(remembered, list(parse(text, _KERNEL)))
     says = "".join(text for name, text in texts.items() if name.startswith("gpu_"))
-    return Facts(mode, int(expected) if expected.isdigit() else 0, samples, kernel, says, (*problems, *problem))
+    return Facts(mode, of_stack or listed + of_guests, samples, kernel, says, (*problems, *problem))
 
 
 def _asked(what: str, listen: str) -> tuple[str, list[str]]:

@@ -71,6 +71,18 @@ def test_a_gpu_of_a_guest_warns_and_is_not_missing_and_one_beside_it_is() -> Non
     assert state_of(all_given) == "unknown", "nothing is measured"
 
 
+def test_a_gpu_of_a_guest_is_no_other_one_s_excuse(tmp_path: Path) -> None:
+    """The host was brought up with six GPUs of its own and one of a guest, without a number in the stack file; one is lost."""
+    textfiles = tmp_path / "var/lib/gpu-fleet/textfile"
+    textfiles.mkdir(parents=True)
+    (tmp_path / "var/lib/gpu-fleet/ready").mkdir()
+    (textfiles / "gpu_links.prom").write_text('node_gpu_passed_through{pci="0000:41:00"} 1\n')
+    environment = {"GPU_FLEET_EXPORTER_MODE": "textfile", "GPU_COUNT": "6", "GPU_GUESTS": "1"}
+    read = ready.read_facts(str(tmp_path), environment, tmp_path / "var/lib/gpu-fleet/ready/kernel.json")
+    lost = read._replace(samples=[*read.samples, *(Sample("node_gpu_info", {"gpu": str(n)}, 1) for n in range(5))])
+    assert ("fail", "gpus_missing") in codes(evaluated(lost, TABLE))
+
+
 def test_a_gpu_that_is_not_listed_fails_and_no_gpu_at_all_is_unknown() -> None:
     listed = len({s.labels["gpu"] for s in parse(body("dcgm-4.9"), "DCGM_FI_DEV_FB_USED_BYTES")})
     assert codes(evaluated(facts(body("dcgm-4.9"), expected=listed), TABLE)) == set()

@@ -10,7 +10,7 @@ from gpu_fleet.host.parts.launch import HAS_GPUS
 
 @dataclass(frozen=True, kw_only=True)
 class DriverCheck:
-    """Facts: GPU_VENDOR (nvidia, amd), GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION or ROCM_VERSION."""
+    """Facts: GPU_VENDOR (nvidia, amd), GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION or ROCM_VERSION, GPU_GUESTS."""
 
     def part(self) -> Part:
         return Part(

@@ -51,7 +51,8 @@ Ask = Callable[..., "Answer"]
 
 
 def probe(host: Host) -> Mapping[str, str]:
-    """GPU_VENDOR, GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION or ROCM_VERSION. Raises Refusal."""
+    """GPU_VENDOR, GPU_COUNT, GPU_MODELS, GPU_DRIVER_VERSION, CUDA_VERSION or ROCM_VERSION; GPU_GUESTS where guests have some that
+    the driver does not list. Raises Refusal."""
     vendor = host.setting("VENDOR", "auto")
     for check, names in ((_nvidia, ("nvidia-smi",)), (_amd, ("rocm-smi", "amd-smi"))):
         if vendor == ("amd" if check is _nvidia else "nvidia"):
@@ -80,7 +81,8 @@ def _nvidia(host: Host, tool: str) -> Mapping[str, str]:
     listed = _LISTED.findall(listing.text)
     if not listed:
         raise Refusal(NO_DRIVER, f"{tool} -L lists no GPU: {said(listing)}", f"Next: {next_step(listing.text)}.")
-    _expect_gpus(host, len(listed), f"{tool} -L", listing, len(passed_through(host.root)))
+    of_guests = len(passed_through(host.root))
+    _expect_gpus(host, len(listed), f"{tool} -L", listing, of_guests)
     # Old drivers have no --version, and print CUDA's only above the plain table.
     answer = ask("--version").text
     driver, cuda = nvidia_version(answer), cuda_version(answer)
@@ -90,7 +92,8 @@ def _nvidia(host: Host, tool: str) -> Mapping[str, str]:
         driver = _first(r"^([0-9][0-9.]*)$", answer)
     _expect_driver(host, driver)
     cuda = cuda or cuda_version(ask("-i", listed[0]).text)
-    return {**_facts("nvidia", _MODEL.findall(listing.text), len(listed), driver), "CUDA_VERSION": cuda or "unknown"}
+    facts = _facts("nvidia", _MODEL.findall(listing.text), len(listed), driver)
+    return {**facts, "CUDA_VERSION": cuda or "unknown", **({"GPU_GUESTS": str(of_guests)} if of_guests else {})}
 
 
 def _amd(host: Host, tool: str) -> Mapping[str, str]:

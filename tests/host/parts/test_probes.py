@@ -89,7 +89,8 @@ def test_a_gpu_that_a_guest_has_is_not_missing(tmp_path: Path) -> None:
     bound_to_guests(tmp_path, "0000:5d:00.0")
     listing = EIGHT.replace("GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-3)\n", "")
     settings = {**nvidia_smi(tmp_path / "bin", listing), "GPU_FLEET_ROOT": str(tmp_path)}
-    assert facts_of(probe("driver", {**settings, "GPU_FLEET_GPUS": "8"}))["GPU_COUNT"] == "7"
+    facts = facts_of(probe("driver", {**settings, "GPU_FLEET_GPUS": "8"}))
+    assert facts["GPU_COUNT"] == "7" and facts["GPU_GUESTS"] == "1"
     assert probe("driver", {**settings, "GPU_FLEET_GPUS": "9"}).code == WRONG_COUNT
 
 
