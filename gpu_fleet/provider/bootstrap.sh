@@ -5,8 +5,9 @@
 # shellcheck disable=SC2317 # a trap calls `tidy`
 verb=$1 prefix=$2 stack=$3 instance=$4 size=$5 artifacts=$6
 state=$prefix/var/lib/gpu-fleet
-# On a whole host the same tools are found whatever the login has in its PATH. Below a prefix everything is that of its user.
-[ -n "$prefix" ] || PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/snap/bin
+# On a whole host the same tools are found whatever the login has in its PATH, which names others where these are not the places
+# (NixOS). Below a prefix everything is that of its user.
+[ -n "$prefix" ] || PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/snap/bin:$PATH
 incoming=
 tidy() {
   [ -z "$incoming" ] || rm -rf "$incoming"

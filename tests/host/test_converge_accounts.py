@@ -126,3 +126,11 @@ def test_who_has_locked_the_accounts_is_named_with_what_to_do(
             site.accounts.place_group("gpu-fleet-new", "host")
     assert caught.value.code == "locked", "an internal error asks for a report"
     assert caught.value.message.startswith(f"cannot create group gpu-fleet-new: {passwd} {says.format(passwd)}")
+
+
+def test_a_group_of_a_directory_is_left_there(site: Site) -> None:
+    """groupdel fails: `cannot remove entry ... from /etc/group` (shadow 4.13, libnss-extrausers), and so would each removal."""
+    site.directory["gpu-fleet"] = []
+    site.accounts.place_group("gpu-fleet", "host")
+    site.accounts.drop_group("gpu-fleet")
+    assert site.ran == []

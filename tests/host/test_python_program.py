@@ -102,6 +102,7 @@ def test_what_a_run_reports_as_done_is_on_disk(tmp_path: Path, host: SimulatedHo
 def without_python(host: SimulatedHost) -> dict[str, str]:
     """The environment of a host that has none; its package manager is apt-get, which fails."""
     versions = [f"python3{minor}" for minor in ("", *(f".{number}" for number in range(8, 15)))]
+    (host.directory / "usr").mkdir()
     path = path_without(host.directory / "bin", *versions, "platform-python", "dnf", "apt-get")
     _program(host.directory / "bin/apt-get", 'echo "E: Unable to locate \\"python3\\"" >&2; exit 100\n')
     return {"PATH": path, "GPU_FLEET_ROOT": str(host.directory)}
@@ -187,6 +188,14 @@ def test_nothing_is_installed_where_the_stack_file_says_so(
         run = _on_whole_host(host, verb, without_python)
         assert (run.code, run.error("host")["code"]) == (1, "unsupported")
         assert said in run.error("host")["message"] and "could not be installed" not in run.error("host")["message"]
+
+
+def test_nobody_is_told_to_install_packages_on_an_image(host: SimulatedHost, without_python: dict[str, str]) -> None:
+    """kubespray issues 11225 and 10865: Flatcar has no Python, and a /usr that cannot be written."""
+    (host.directory / "usr").rmdir()
+    for verb in ("plan", "apply"):
+        message = _on_whole_host(host, verb, without_python).error("host")["message"]
+        assert "in the stack file (`python: /opt/" in message and "apt-get" not in message and "not be installed" not in message
 
 
 def test_the_python_of_the_stack_file_runs_the_program_and_is_a_fact(host: SimulatedHost) -> None:

@@ -84,6 +84,26 @@ def test_a_life_of_a_host(shell: str, tmp_path: Path) -> None:
     assert ended(start(shell, tmp_path, "check")) == (3, '{"event":"absent"}\n')
 
 
+def test_a_whole_host_has_its_tools_where_the_login_finds_them(tmp_path: Path) -> None:
+    """NixOS has none in /usr/bin."""
+    (tmp_path / "only-here").write_text("#!/bin/sh\necho found\n")
+    (tmp_path / "only-here").chmod(0o755)
+    state = "/var/lib/gpu-fleet/current"
+    placed = f'mount -t tmpfs none /var/lib && mkdir -p {state} && echo only-here >{state}/converge && exec "$@"'
+    command = start_command("check", Place(connection={"kind": "local"}), Archive({}))
+    process = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", placed, "sh", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PATH": f"/usr/sbin:/usr/bin:/sbin:/bin:{tmp_path}"},
+    )
+    process.stdin.write(BOOTSTRAP)
+    process.stdin.flush()
+    assert process.stdout.readline() == b'{"event":"ready"}\n'
+    assert ended(process) == (0, "found\n")
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_work_ends_when_nobody_listens_any_more(shell: str, tmp_path: Path) -> None:
     process = start(shell, tmp_path, "apply", "hang")

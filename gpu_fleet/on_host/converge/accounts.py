@@ -172,7 +172,7 @@ class Accounts:
             pause()
 
     def drop_group(self, name: str) -> None:
-        if has_group(name):
+        if _is_local("group", name):  # groupdel removes no other
             self._flush_etc()
             self._change(f"cannot remove group {name}", "groupdel", name)
 

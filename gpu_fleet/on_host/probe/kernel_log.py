@@ -19,8 +19,10 @@ def probe(host: Host) -> Mapping[str, str]:
         return _found("file", configured)
     if configured != "auto":
         raise Refusal(UNSUPPORTED, f"kernel_log: {configured} is neither auto nor journal nor an absolute path.")
-    # A journal directory without a running journald is a leftover of another system.
-    journals = any(host.path(path).is_dir() for path in ("/var/log/journal", "/run/log/journal"))
+    # A journal directory without a running journald is a leftover of another system. Readers look for that of this machine's ID
+    # alone: there is none where journald keeps nothing, or began before a clone got an ID of its own.
+    machine = host.text("/etc/machine-id").strip() or "unknown"
+    journals = any(host.path(f"{place}/log/journal/{machine}").is_dir() for place in ("/var", "/run"))
     if journals and host.path("/run/systemd/journal").is_dir():
         return _found("journal")
     files = (host.path(path) for path in ("/var/log/kern.log", "/var/log/messages"))

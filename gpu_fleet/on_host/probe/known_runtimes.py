@@ -49,9 +49,9 @@ RUNTIMES = (
     ),
     Runtime(
         name="Docker",
-        processes="dockerd rootlesskit balenad balena-engined cri-dockerd",
-        units="docker.service docker.socket cri-docker.service snap.docker.*.service",
-        programs="docker dockerd dockerd-rootless.sh cri-dockerd",
+        processes="dockerd rootlesskit balenad balena-engine-* cri-dockerd",
+        units="docker.service docker.socket balena*.service cri-docker.service snap.docker.*.service",
+        programs="docker dockerd dockerd-rootless.sh balenad balena-engine cri-dockerd",
         packages="docker docker.io docker-ce docker-ce-cli docker-engine docker-desktop moby-engine",
         paths="/etc/docker/daemon.json /var/lib/docker/containers/* /var/lib/docker/volumes/*/ /var/snap/docker"
         " /run/user/*/docker.sock",
