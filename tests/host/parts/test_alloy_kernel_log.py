@@ -37,6 +37,8 @@ NIC_EVENTS = {text: tuple(event) for text, event in _GIVEN["NIC_EVENTS"].items()
 NO_NIC_EVENTS = _GIVEN["NO_NIC_EVENTS"]
 PCIE_ERRORS = _GIVEN["PCIE_ERRORS"]
 NO_PCIE_ERRORS = _GIVEN["NO_PCIE_ERRORS"]
+LOST_BY_GUESTS = _GIVEN["LOST_BY_GUESTS"]
+NOT_LOST_BY_GUESTS = _GIVEN["NOT_LOST_BY_GUESTS"]
 NVLINK_ERRORS = _GIVEN["NVLINK_ERRORS"]
 NO_NVLINK_ERRORS = _GIVEN["NO_NVLINK_ERRORS"]
 NOISE = {
@@ -73,6 +75,8 @@ LINES = [
     *NO_NIC_EVENTS,
     *PCIE_ERRORS,
     *NO_PCIE_ERRORS,
+    *LOST_BY_GUESTS,
+    *NOT_LOST_BY_GUESTS,
     *NVLINK_ERRORS,
     *NO_NVLINK_ERRORS,
     *NOISE,
@@ -227,10 +231,16 @@ def test_failures_of_network_adapters_are_counted_with_the_time_of_the_last(allo
     times_of(alloy, "gpu_fleet_nic_last_timestamp_seconds", "nic_event", "nic", expected=expected)
 
 
-def test_uncorrectable_pcie_errors_of_gpus_have_the_time_of_the_last(alloy: RunningAlloy) -> None:
-    times_of(alloy, "gpu_fleet_pcie_error_last_timestamp_seconds", "pci", expected={(pci,) for pci in PCIE_ERRORS.values()})
-    assert {text: line(alloy, text).metadata.get("pci") for text in PCIE_ERRORS} == PCIE_ERRORS
-    assert [text for text in NO_PCIE_ERRORS if "pci" in line(alloy, text).metadata] == []
+@pytest.mark.parametrize(
+    ("kind", "events", "others"),
+    [("pcie_error_last", PCIE_ERRORS, NO_PCIE_ERRORS), ("passed_through_lost", LOST_BY_GUESTS, NOT_LOST_BY_GUESTS)],
+)
+def test_what_the_kernel_says_of_a_device_has_the_time_of_the_last(
+    alloy: RunningAlloy, kind: str, events: dict[str, str], others: list[str]
+) -> None:
+    times_of(alloy, f"gpu_fleet_{kind}_timestamp_seconds", "pci", expected={(pci,) for pci in events.values()})
+    assert {text: line(alloy, text).metadata.get("pci") for text in events} == events
+    assert [text for text in others if "pci" in line(alloy, text).metadata] == []
 
 
 def test_what_the_driver_says_about_nvlinks_without_an_xid_has_the_time_of_the_last(alloy: RunningAlloy) -> None:
