@@ -176,6 +176,8 @@ def _host_part(parts: Sequence[Part]) -> Part:
     files = (
         File.from_rootfs(ENVIRONMENT),
         File.from_rootfs(FIND_PYTHON),
+        # A site that keeps /etc in git (etckeeper) commits every night, and pushes.
+        File(path="/etc/gpu-fleet/.gitignore", content=b"/secrets/\n"),
         File(path=SUPERVISOR_CONFIG, content=START.with_name("supervisord.conf").read_bytes()),
     )
     return Part(name=HOST_PART, directories=(*HOST_DIRECTORIES, *(Directory(path=path) for path in missing)), files=files)

@@ -126,6 +126,16 @@ def test_a_probe_that_fails_is_an_error_of_its_part_with_what_went_wrong(host: S
     assert apply.error("look")["message"].startswith("the probe look failed: ValueError: ")
 
 
+def test_a_site_that_keeps_etc_in_git_commits_no_secret(host: SimulatedHost) -> None:
+    """etckeeper does so every night, and pushes where that is set up (hashbang/hashbang issue 10)."""
+    host.secrets = {"page-password": "planted-secret"}
+    host.apply([page(secrets=("page-password",))])
+    for command in (("init", "--quiet"), ("add", "--all")):
+        subprocess.run(["git", *command], cwd=host.at("/etc"), check=True)
+    tracked = subprocess.run(["git", "ls-files"], cwd=host.at("/etc"), capture_output=True, text=True, check=True).stdout
+    assert "gpu-fleet/gpu-fleet.env\n" in tracked and "secrets" not in tracked
+
+
 def test_secrets_are_placed_for_their_owner_alone_and_appear_nowhere_else(host: SimulatedHost, tmp_path: Path) -> None:
     host.secrets = {"page-password": "planted-secret"}
     parts = [page(secrets=("page-password",))]

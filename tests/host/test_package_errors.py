@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from gpu_fleet.on_host.converge import package_failure
+from gpu_fleet.on_host.converge import package_failure, transaction_shared
 from gpu_fleet.on_host.package_errors import Reason, reason
 from gpu_fleet.on_host.probe import install
 
@@ -167,3 +169,12 @@ def test_a_repository_s_login_is_in_no_message() -> None:
 def _expect(found: Reason, expected: tuple[str, str, str]) -> None:
     code, what, fix = expected
     assert found.code == code and what in found.what and fix in found.fix, found
+
+
+def test_what_a_hook_prints_without_end_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_shared, "MOST_BYTES", 100_000)
+    transaction = transaction_shared.Transaction(str(tmp_path))
+    line = "x" * 9_999
+    lines = f"echo the first line; for n in 1 2 3 4 5 6; do for m in 1 2 3 4 5; do echo {line}; done; sleep 1; done; exit 7"
+    assert transaction.run("sh", "-c", lines) == 7
+    assert transaction.read("log").startswith("the first line\n") and len(transaction.read("log")) < 200_000

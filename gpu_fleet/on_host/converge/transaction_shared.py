@@ -12,6 +12,7 @@ from .disk import sync
 from .programs import read_or_empty, run
 
 PATIENCE_S = 900  # for another installer's locks
+MOST_BYTES = 16 << 20  # of what a command prints; a hook that repeats itself without end must not fill the disk
 
 
 def lines_of(text: str) -> list[str]:
@@ -61,7 +62,14 @@ class Transaction:
         """Appends what it prints. A daemon that a package starts does not inherit our lock."""
         with open(self.at(output), "ab") as out, open(self.at(errors), "wb" if fresh else "ab") as err:
             try:
-                return subprocess.call(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+                while True:
+                    try:
+                        return process.wait(1)
+                    except subprocess.TimeoutExpired:
+                        for file in (out, err):  # not a pipe, which a daemon that a package starts may keep
+                            if os.fstat(file.fileno()).st_size > MOST_BYTES:
+                                os.ftruncate(file.fileno(), MOST_BYTES // 2)
             except OSError as error:
                 err.write(f"{command[0]}: {error.strerror}\n".encode())
                 return 127

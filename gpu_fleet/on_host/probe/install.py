@@ -3,6 +3,7 @@ large and valid for a day or two, to its cache), and are used only to look up na
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -32,6 +33,9 @@ def obstacle(host: Host, repository: str, packages: Sequence[str]) -> str:
     kind = family(host.text("/etc/os-release"))
     if kind == "unknown":
         return "this distribution is not supported"
+    usr = host.path("/usr")
+    if usr.exists() and not os.access(usr, os.W_OK):
+        return "/usr is read-only: packages come with the image here"
     why, replaced = (_of_apt if kind == "debian" else _of_dnf)(host, ask, repository, packages)
     if why:
         return why

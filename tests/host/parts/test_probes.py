@@ -414,6 +414,17 @@ def test_nothing_is_installed_where_the_stack_says_so(tmp_path: Path) -> None:
     assert found["GPU_FLEET_EXPORTER_REASON"].endswith("which gpu-fleet installs only with dcgm: {install: true}")
 
 
+def test_nothing_is_installed_where_usr_is_an_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bootc and ostree systems have dnf or apt, which would fail at the first file."""
+    host = machine(tmp_path, "curl", "apt-get")
+    (tmp_path / "usr").mkdir(exist_ok=True)
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / "usr" and access(path, mode))
+    found = facts_of(choice(tmp_path, host))
+    assert found["GPU_FLEET_EXPORTER_MODE"] == "nvidia_gpu_exporter"
+    assert "/usr is read-only: packages come with the image here" in found["GPU_FLEET_EXPORTER_REASON"]
+
+
 # Where each keeps its programs, units and data, according to its own documentation.
 @pytest.mark.parametrize(
     ("path", "name"),
