@@ -30,7 +30,7 @@ def _failure(root: Path, url: str) -> Failure:
     host, disk = Host("apply", "", prefix=str(root), scratch=str(root / "scratch")), Disk()
     (root / "var/lib/gpu-fleet").mkdir(parents=True)
     placed = Placed(host.state, disk)
-    tool = Download("/opt/gpu-fleet/bin/tool", 0o755, host.arch, "0" * 64, "", url)
+    tool = Download("/opt/gpu-fleet/bin/tool", 0o755, "0" * 64, "", url)
     with pytest.raises(Failure) as failure:
         downloads.Downloads(host, Files(host, disk, placed), placed).place(tool, "tool")
     assert [path for path in root.rglob("*") if path.is_file()] == []

@@ -6,11 +6,11 @@ import os
 import re
 from typing import NamedTuple
 
-from .disk import Content, exists
+from .disk import exists
 from .events import say
 from .files import NEW
 from .host import ENV_FILE, Host, has_our_name
-from .manifest import Directory, Download, Part, Unit, User
+from .manifest import Directory, Download, File, Part, Unit, User
 from .records import Placed, Record
 from .settings import changed_causes, changed_names
 from .things import Things
@@ -20,38 +20,26 @@ STARTS = ("start", "restart", "reload")
 _ADOPTED = "exists without a record, to be adopted"
 
 
-class FileToPlace(NamedTuple):
-    path: str
-    mode: int
-    owner: str
-    group: str
-    content: Content
-    sha256: str
-
-
 class Action(NamedTuple):
     """`operation`: group, package, user, dir, foreign, file, download, drop, manager, start, restart, reload or wait; `thing`:
     what it needs besides its key."""
 
     operation: str
     key: str
-    thing: User | Directory | FileToPlace | Download | Unit | None = None
+    thing: User | Directory | File | Download | Unit | None = None
 
 
 class Difference:
-    """`obsolete`: records of what no wanted part has any more. `causes`: values that changed."""
+    """`obsolete`: records of what no wanted part has any more."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
         self.changes: list[str] = []
         self.actions: list[Action] = []
         self.obsolete: list[Record] = []
-        self.causes: list[str] = []
         self.definitions_change = False
 
-    def add(
-        self, text: str, operation: str, key: str, thing: User | Directory | FileToPlace | Download | Unit | None = None
-    ) -> None:
+    def add(self, text: str, operation: str, key: str, thing: User | Directory | File | Download | Unit | None = None) -> None:
         self.changes.append(text)
         self.actions.append(Action(operation, key, thing))
         if OF_UNIT.match(key) or "has a unit file that systemd has not read" in text:
@@ -90,11 +78,9 @@ class Differences:
             if difference.text:
                 found.add(f"user {user.name}: {difference.text}", "user", user.name, user)
         self._directories(found)
-        self._place(found)
-        if part.name == "host":
-            self._values(found)
+        self._files(found)
         for download in part.downloads:
-            text = self._on.downloads.difference(download) if download.arch == self._on.host.arch else ""
+            text = self._on.downloads.difference(download)
             if text:
                 found.add(f"program {download.path}: {text}", "download", download.path, download)
         self._obsolete(found)
@@ -123,9 +109,7 @@ class Differences:
 
     def _directories(self, found: Difference) -> None:
         for directory in found.part.directories:
-            if not self._on.wanted.is_of_manager(directory.manager):
-                continue
-            text = self._on.files.directory_difference(*directory[1:])
+            text = self._on.files.directory_difference(directory)
             if text:
                 found.add(f"directory {directory.path}: {text}", "dir", directory.path, directory)
             if directory.contents == "placed":
@@ -149,35 +133,18 @@ class Differences:
                 found.add(f"file {path}: foreign file in our directory", "foreign", path)
         return bool(foreign)
 
-    def _unless_ours(self, text: str, kind: str, path: str) -> str:
-        """The thing matches the bundle but has no record: somebody else placed it, and we adopt it."""
-        return text or ("" if self._on.placed.get(kind, path) else _ADOPTED)
-
-    def _place(self, found: Difference) -> None:
+    def _files(self, found: Difference) -> None:
+        """One that matches the bundle but has no record somebody else has placed, and we adopt it. The environment file is
+        reported by the names of the settings that differ."""
         for file in found.part.files:
-            if not self._on.wanted.is_of_manager(file.manager):
-                continue
-            text = self._on.files.file_difference(*file[1:])
-            text = self._unless_ours(text, "file", file.path)
-            if text:
-                thing = FileToPlace(*file[1:5], f"{self._on.host.bundle}/files{file.path}", file.sha256)
-                found.add(f"file {file.path}: {text}", "file", file.path, thing)
-
-    def _values(self, found: Difference) -> None:
-        """The environment file, reported by the names of the settings that differ, and the secrets."""
-        for value in self._on.wanted.values:
-            text = self._on.files.file_difference(value.path, value.mode, "root", value.group, value.sha256)
-            text = self._unless_ours(text, "file", value.path)
-            if value.path == ENV_FILE and text:
+            text = self._on.files.file_difference(file) or ("" if self._on.placed.get("file", file.path) else _ADOPTED)
+            if file.path == ENV_FILE and text:
                 at = self._on.host.at(ENV_FILE)
-                if text == "content differs":
-                    names = changed_names(at, value.content)
-                    text = f"content differs: {' '.join(names)}" if names else text
-                found.causes = changed_causes(at, self._on.settings)
+                names = changed_names(at, self._on.settings.environment_file)
+                text += f": {' '.join(names)}" if text == "content differs" and names else ""
+                self.changed.update(changed_causes(at, self._on.settings))
             if text:
-                thing = FileToPlace(value.path, value.mode, "root", value.group, value.content, value.sha256)
-                found.add(f"file {value.path}: {text}", "file", value.path, thing)
-        self.changed.update(found.causes)
+                found.add(f"file {file.path}: {text}", "file", file.path, file)
 
     def _obsolete(self, found: Difference) -> None:
         words = {"bin": "program", "dir": "directory", "unit": "service"}

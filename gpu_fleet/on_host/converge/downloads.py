@@ -51,8 +51,7 @@ class Downloads:
     def missing(self, parts: Iterable[Part]) -> list[str]:
         """The sha256 of each file that this host does not have as it should be and that has no URL: who runs this sends it."""
         downloads = (download for part in parts for download in part.downloads)
-        ours = (download for download in downloads if download.arch == self._host.arch and not download.url)
-        return sorted({download.sha256 for download in ours if self.content_difference(download)})
+        return sorted({each.sha256 for each in downloads if not each.url and self.content_difference(each)})
 
     def place(self, download: Download, part: str) -> None:
         self._files.make_parents(download.path)

@@ -10,9 +10,10 @@ import stat
 from typing import Iterable
 
 from . import attributes
-from .disk import Content, Disk, copy_exactly, create, exists, remove_tree, sha256_of
+from .disk import Disk, copy_exactly, create, exists, remove_tree, sha256_of
 from .errors import Failure, attempt
 from .host import Host, has_our_name
+from .manifest import Directory, File
 from .programs import has, run
 from .records import Placed, Record
 
@@ -30,13 +31,13 @@ class Files:
 
     # --- differences, empty where there is none ---------------------------------------------------------------------------------
 
-    def file_difference(self, path: str, mode: int, owner: str, group: str, sha256: str) -> str:
-        kind = self.kind_difference(path)
+    def file_difference(self, file: File) -> str:
+        kind = self.kind_difference(file.path)
         if kind:
             return kind
-        if sha256_of(self._host.at(path)) != sha256:
+        if sha256_of(self._host.at(file.path)) != file.sha256:
             return "content differs"
-        return self.meta_difference(path, mode, owner, group)
+        return self.meta_difference(file.path, file.mode, file.owner, file.group)
 
     def kind_difference(self, path: str) -> str:
         """Unless it is a regular file. Reading a named pipe at such a path would never end."""
@@ -61,7 +62,8 @@ class Files:
                 return f"owner is {names}, not {owner}:{group}"
         return self.unusual.get(path, "")
 
-    def directory_difference(self, path: str, mode: int, owner: str, group: str, contents: str) -> str:
+    def directory_difference(self, directory: Directory) -> str:
+        path, mode, owner, group, contents = directory
         at = self._host.at(path)
         if os.path.islink(at) and contents != "runtime" and self._placed.get("dir", path):
             # A symbolic link that existed before us, or that redirects our programs' data to another disk, is the administrator's
@@ -126,17 +128,17 @@ class Files:
         directory, name = os.path.split(self._host.at(path))
         return f"{directory}/.{name}{NEW}"
 
-    def place_file(self, content: Content, path: str, mode: int, owner: str, group: str) -> None:
-        self.make_parents(path)
-        self.unlock(path)
-        new = self.new_name(path)
+    def place_file(self, file: File) -> None:
+        self.make_parents(file.path)
+        self.unlock(file.path)
+        new = self.new_name(file.path)
         try:
-            with attempt(f"cannot write {self._host.at(path)}"):
-                create(new, content)
+            with attempt(f"cannot write {self._host.at(file.path)}"):
+                create(new, file.content)
         except Failure:
             _unlink(new)
             raise
-        self.swap_in(path, mode, owner, group)
+        self.swap_in(file.path, file.mode, file.owner, file.group)
 
     def swap_in(self, path: str, mode: int, owner: str, group: str) -> None:
         """The new version becomes `path`."""
@@ -193,7 +195,8 @@ class Files:
         if has("restorecon"):
             run("restorecon", self._host.at(directory))
 
-    def place_directory(self, path: str, mode: int, owner: str, group: str, contents: str) -> None:
+    def place_directory(self, directory: Directory) -> None:
+        path, mode, owner, group, contents = directory
         at = self._host.at(path)
         recorded = self._placed.get("dir", path)
         whole = False

@@ -1,9 +1,11 @@
-"""The manifest of a bundle; README.md has its format. An empty field is `-` there."""
+"""The manifest of a bundle; README.md has its format. An empty field is `-` there. What it has for the other service manager, or
+for other processors, is left out here."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from .disk import Content
 from .errors import Failure
 from .programs import read
 
@@ -17,7 +19,6 @@ class User(NamedTuple):
 
 
 class Directory(NamedTuple):
-    manager: str
     path: str
     mode: int
     owner: str
@@ -26,18 +27,17 @@ class Directory(NamedTuple):
 
 
 class File(NamedTuple):
-    manager: str
     path: str
     mode: int
     owner: str
     group: str
     sha256: str
+    content: Content
 
 
 class Download(NamedTuple):
     path: str
     mode: int
-    arch: str
     sha256: str
     member: str
     url: str  # empty: the controller sends it
@@ -78,8 +78,9 @@ class Part:
         self.reload: list[tuple[str, str]] = []
         self.checks: list[Check] = []
 
-    def add(self, kind: str, fields: list[str]) -> None:
+    def add(self, kind: str, fields: list[str], bundle: str, manager: str, arch: str) -> None:
         first, *rest = ["" if field == "-" else field for field in fields]
+        is_for_us = first in ("any", manager)
         if kind in ("keep", "secret"):
             (self.keep if kind == "keep" else self.secrets).append(first)
         elif kind in ("package", "restart", "reload"):
@@ -90,20 +91,22 @@ class Part:
             self.probes.append((first, rest[0] == "fatal"))
         elif kind == "user":
             self.users.append(User(first, rest[0], tuple(rest[1].split(",")) if rest[1] else ()))
-        elif kind == "dir":
-            self.directories.append(Directory(first, rest[0], int(rest[1], 8), *rest[2:5]))
-        elif kind == "file":
-            self.files.append(File(first, rest[0], int(rest[1], 8), *rest[2:5]))
-        elif kind == "download":
-            self.downloads.append(Download(first, int(rest[0], 8), *rest[1:5]))
+        elif kind == "dir" and is_for_us:
+            self.directories.append(Directory(rest[0], int(rest[1], 8), *rest[2:5]))
+        elif kind == "file" and is_for_us:
+            owner, group, digest = rest[2:5]
+            self.files.append(File(rest[0], int(rest[1], 8), owner, group, digest, f"{bundle}/files{rest[0]}"))
+        elif kind == "download" and rest[1] == arch:
+            self.downloads.append(Download(first, int(rest[0], 8), *rest[2:5]))
         elif kind == "unit":
             self.units.append(Unit(first, rest[0]))
         elif kind == "check":
             self.checks.append(Check(first, int(rest[0]), rest[1], int(rest[2] or 0), rest[3]))
 
 
-def read_manifest(path: str) -> dict[str, Part]:
+def read_manifest(bundle: str, manager: str, arch: str) -> dict[str, Part]:
     """By name, in the order of the bundle."""
+    path = f"{bundle}/manifest"
     try:
         lines = read(path).splitlines()
     except OSError as error:
@@ -117,7 +120,7 @@ def read_manifest(path: str) -> dict[str, Part]:
                 if kind == "part":
                     part = parts.setdefault(fields[0], Part(fields[0]))
                 elif kind != "format":
-                    part.add(kind, fields)
+                    part.add(kind, fields, bundle, manager, arch)
         except (ValueError, IndexError, TypeError):
             parts = {}
     if not parts:

@@ -237,11 +237,11 @@ class Packages:
 
     # --- removal --------------------------------------------------------------------------------------------------------------
 
-    def drop(self, name: str, part: Part) -> list[str]:
+    def drop(self, part: Part) -> list[str]:
         """Removes the packages that the part installed, in one transaction since they need each other; packages that are needed
         by others by now are kept, which is reported. Only when the host is removed: a change of exporter is no reason to remove a
         container runtime."""
-        installed = self._placed.of(name, "package")
+        installed = self._placed.of(part.name, "package")
         if not installed:
             return []
         here = _family()
@@ -265,10 +265,10 @@ class Packages:
         if not why and not can_purge(here, names):
             why = "other packages need it"
         if not why:
-            say(f"{name}: removing packages: {' '.join(names)}")
+            say(f"{part.name}: removing packages: {' '.join(names)}")
             stop_services(here, names)
             try:
-                code = self._transact(name, here, "purge", purge)
+                code = self._transact(part.name, here, "purge", purge)
             except _Unfinished:
                 code = 1
             if code != 0:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import Iterable, Sequence
 
-from .difference import OF_UNIT, STARTS, Action, Difference, Differences, FileToPlace, is_saved_first
+from .difference import OF_UNIT, STARTS, Action, Difference, Differences, is_saved_first
 from .disk import Content
 from .errors import Failure, Pending
 from .events import say
-from .host import ENV_FILE, GROUP
-from .manifest import Directory, Download, Part, Unit, User
+from .host import ENV_FILE
+from .manifest import Directory, Download, File, Part, Unit, User
 from .packages_in_use import used_by
 from .programs import pause
 from .recording import Recording
@@ -104,7 +104,7 @@ class Parts:
         self._perform(difference, ("foreign", "file"), undo, changes)
         if is_unread:
             files = (action.thing for action in alone)
-            undo.restore_files(like={file.path: file.sha256 for file in files if isinstance(file, FileToPlace)})
+            undo.restore_files(like={file.path: file.sha256 for file in files if isinstance(file, File)})
         difference.actions = later
         self._on.services.definitions(difference.part.units)
 
@@ -133,10 +133,10 @@ class Parts:
                         stopped.append(Action("start", unit.name, unit))
                     self._on.accounts.move_home(thing)
             elif isinstance(thing, Directory):
-                self._on.files.place_directory(*thing[1:])
-            elif isinstance(thing, FileToPlace):
+                self._on.files.place_directory(thing)
+            elif isinstance(thing, File):
                 undo.save(thing.path)
-                self._on.files.place_file(thing.content, thing.path, thing.mode, thing.owner, thing.group)
+                self._on.files.place_file(thing)
             elif isinstance(thing, Download):
                 undo.save(thing.path)
                 self._on.downloads.place(thing, part.name)
@@ -196,22 +196,21 @@ class Parts:
             if is_steady:
                 break
         if old:
-            self._place_settings(self._on.wanted.values[0].content)
+            self._place_settings(self._on.wanted.environment_file.content)
         return is_steady
 
     def _place_settings(self, content: Content) -> None:
-        mode, group = (0o640, GROUP) if self._on.host.owners else (0o600, "root")
         with contextlib.suppress(Failure):
-            self._on.files.place_file(content, ENV_FILE, mode, "root", group)
+            self._on.files.place_file(self._on.wanted.environment_file._replace(content=content))
 
     # --- removal ----------------------------------------------------------------------------------------------------------------
 
-    def remove(self, name: str, parts: dict[str, Part], changes: list[str]) -> None:
+    def remove(self, part: Part, changes: list[str]) -> None:
         """Everything placed for it that no wanted part has."""
+        name = part.name
         say(f"{name}: removing")
         self._on.foreign.restored.clear()
         difference = self._differences.former(name)
-        part = parts.get(name, Part(name))
         obsolete = self._keep(part, difference, changes)
         self._begin(difference)
         self._drop(obsolete, ("unit",), None)

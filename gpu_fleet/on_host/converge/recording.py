@@ -25,17 +25,8 @@ class Recording:
         ]
         directories = self._new_directories(difference)
         made = {record.key for record in (*self._on.placed.all(), *directories) if record.kind == "dir"}
-        records = [
-            Record("file", file.path, part.name, file.sha256)
-            for file in part.files
-            if self._on.wanted.is_of_manager(file.manager)
-        ]
-        if part.name == "host":
-            records += [Record("file", value.path, "host", value.sha256) for value in self._on.wanted.values]
-        records += directories
+        records = [Record("file", file.path, part.name, file.sha256) for file in part.files] + directories
         for directory in part.directories:
-            if not self._on.wanted.is_of_manager(directory.manager):
-                continue
             # A directory that we create, also one that we created for a file of an earlier part, belongs to the part that
             # declares it. A link in its place is an administrator's, who has another disk for it.
             is_theirs = directory.contents != "runtime" and os.path.islink(self._on.host.at(directory.path))
@@ -43,10 +34,9 @@ class Recording:
                 records.append(Record("dir", directory.path, part.name, directory.contents))
         records += [Record("unit", unit.name, part.name, unit.type, self._on.wanted.manager) for unit in part.units]
         for download in part.downloads:
-            if download.arch == self._on.host.arch:
-                # The source of a program is recorded when it is placed, so what is known of an existing one is kept.
-                old = self._on.placed.get("bin", download.path) or Record("bin", download.path, part.name)
-                records.append(old._replace(part=part.name))
+            # The source of a program is recorded when it is placed, so what is known of an existing one is kept.
+            old = self._on.placed.get("bin", download.path) or Record("bin", download.path, part.name)
+            records.append(old._replace(part=part.name))
         self._on.placed.update(records, stale)
 
     def _new_directories(self, difference: Difference) -> list[Record]:

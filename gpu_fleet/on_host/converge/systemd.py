@@ -47,7 +47,7 @@ _CHANGES_US = re.compile(
 )
 
 
-def refuse_too_old() -> None:
+def _refuse_too_old() -> None:
     match = re.match(r"systemd (\d+)", run("systemctl", "--version").stdout)
     if match and int(match.group(1)) < SINCE:
         raise Failure(
@@ -60,6 +60,8 @@ class Systemd(Services):
 
     def __init__(self, host: Host, disk: Disk, gpu_containers: GpuContainers) -> None:
         super().__init__()
+        if host.verb in ("plan", "apply"):
+            _refuse_too_old()
         self._host = host
         self._disk = disk
         self._gpu_containers = gpu_containers

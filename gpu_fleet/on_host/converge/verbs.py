@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import NamedTuple
+from typing import Iterator
 
 from . import causes, state
-from .difference import Differences
+from .difference import Difference, Differences
 from .disk import Disk
 from .downloads import Downloads
 from .errors import Failure, explained
@@ -22,30 +22,22 @@ from .manifest import Part, read_manifest
 from .parts import Parts
 from .records import Placed
 from .settings import Settings
-from .things import Things, things_of
+from .things import things_of
 from .undo import Undo, exists_for
 from .wanted import Wanted
 
 
 class Ended(Exception):
-    """The run ends here with this exit code, after its result."""
+    """The run ends here with this exit code."""
 
-    def __init__(self, code: int | None = None) -> None:
+    def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = code
 
 
-class Known(NamedTuple):
-    """A host as one run knows it. `probes`: why the probe of a part failed."""
-
-    things: Things
-    differences: Differences
-    parts: Parts
-    probes: dict[str, Failure]
-
-
 class Run:
-    """One run of the program. `lock`: released by the kernel with the process."""
+    """One run of the program. `lock`: released by the kernel with the process. `_read` adds what the bundle, the envelope and our
+    records say; `_look` what is on the host, and `probes`: why the probe of a part failed."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -53,6 +45,7 @@ class Run:
         self.disk = Disk()
         self.lock = Lock(host.state)
         self.metrics = bool(host.metrics)
+        self.probes: dict[str, Failure] = {}
 
     def perform(self) -> int:
         verbs = {"needs": self.needs, "plan": self.plan, "apply": self.apply, "check": self.check, "remove": self.remove}
@@ -60,7 +53,8 @@ class Run:
             if self.host.verb in ("check", "remove"):
                 self._leave_if_absent()
             elif self.host.verb == "apply":
-                self._make_state()
+                with contextlib.suppress(OSError):  # said once the lock is to be taken
+                    os.makedirs(self.host.state, exist_ok=True)
             try:
                 self.host = state.open_scratch(self.host)
                 verbs[self.host.verb]()
@@ -68,27 +62,25 @@ class Run:
                 self.report.part("host", "failed", failure=explained(error))  # the run cannot start
             return self._finish()
         except Ended as ended:
-            return ended.code if ended.code is not None else self._finish()
+            return ended.code
         finally:
             state.tidy(self.host, self.lock.is_held and self.host.verb != "check")
 
-    def _finish(self, code: int | None = None) -> int:
+    def _finish(self) -> int:
         if self.metrics and self.host.verb == "check":
             state.write_metrics(self.host, self.report.drift_items, self.report.failed, int(time.time()))
         self.disk.flush_changes()
-        found = self.report.result()
-        return found if code is None else code
+        return self.report.result()
 
     # --- the verbs --------------------------------------------------------------------------------------------------------------
 
     def needs(self) -> None:
         """For gpu-fleet-pull: the sha256 of each file that it has to fetch; what is wrong, apply reports."""
         try:
-            parts, placed, settings = self._read()
-            run_probes(self.host, parts, settings)
-            manager = self._choose_manager(settings)
-            wanted = Wanted(self.host, parts, settings, placed, manager)
-            missing = Downloads(self.host, Files(self.host, self.disk, placed), placed).missing(wanted.parts)
+            self._read()
+            run_probes(self.host, self.parts, self.settings)
+            wanted = Wanted(self.host, self.parts, self.settings, self.placed, self.manager)
+            missing = Downloads(self.host, Files(self.host, self.disk, self.placed), self.placed).missing(wanted.parts)
         except (Failure, FatalProbe, OSError):
             raise Ended(0) from None
         for digest in missing:
@@ -96,55 +88,40 @@ class Run:
         raise Ended(0)
 
     def plan(self) -> None:
-        parts, placed, settings = self._read()
-        known = self._look(parts, placed, settings)
-        former = self._former(known, placed)
+        self._read()
+        self._look()
+        former = self._former()
         for name in former:
-            self.report.part(name, "would-change", known.differences.former(name).changes)
-        for name, part in parts.items():
-            if name in known.probes:
-                self.report.part(name, "failed", failure=known.probes[name])
-            elif name in known.things.wanted.names:
-                try:
-                    difference = known.differences.of(part)
-                except Failure as failure:
-                    self.report.part(name, "failed", failure=failure)
-                    continue
-                known.differences.changed |= difference.keys
-                self.report.part(name, "would-change" if difference.changes else "unchanged", difference.changes)
-            elif name not in former:
-                self.report.part(name, "not-wanted")
+            self.report.part(name, "would-change", self.differences.former(name).changes)
+        for part in self._wanted(former):
+            difference = self._difference(part)
+            if difference:
+                self.differences.changed |= difference.keys
+                self.report.part(part.name, "would-change" if difference.changes else "unchanged", difference.changes)
 
     def apply(self) -> None:
         if not os.access(self.host.state, os.W_OK):
             why = causes.of_denied(self.host.state) or "choose a writable prefix"
             raise Failure("no-write", f"cannot write below {self.host.state}; {why}")
-        read_manifest(f"{self.host.bundle}/manifest")
         self.lock.take("apply")
         state.clear_scratch(self.host)
-        parts, placed, settings = self._read()
-        known = self._look(parts, placed, settings)
-        self._ask_for_files(known)
-        state.record_bundle(self.host, self.disk, settings, placed)
-        known.things.packages.settle()
-        self._converge(known, parts["host"])
+        self._read()
+        self._look()
+        self._ask_for_files()
+        state.record_bundle(self.host, self.disk, self.settings, self.placed)
+        self.things.packages.settle()
+        self._converge(self.parts["host"])
         if self.report.failed:
             say("nothing else was tried: all parts depend on what failed")
             return
-        former = self._former(known, placed)
+        former = self._former()
         for name in former:
-            self._remove(known, name, parts)
-        for name, part in parts.items():
-            if name == "host":
-                continue
-            if name in known.probes:
-                self.report.part(name, "failed", failure=known.probes[name])
-            elif name in known.things.wanted.names:
-                self._converge(known, part)
-            elif name not in former:
-                self.report.part(name, "not-wanted")
-        Undo(self.host, self.disk, known.things.files, "host").end()
-        known.parts.sweep()
+            self._remove(name)
+        for part in self._wanted(former):
+            if part.name != "host":
+                self._converge(part)
+        Undo(self.host, self.disk, self.things.files, "host").end()
+        self.worker.sweep()
 
     def check(self) -> None:
         try:
@@ -153,50 +130,41 @@ class Run:
             self.metrics = False  # the previous result stays valid until that run is done
             raise
         self._restart_if_replaced()
-        parts, placed, settings = self._read()
-        refuse_others(self.host, settings)
-        known = self._recall(parts, placed, settings)
-        former = self._former(known, placed)
+        self._read()
+        self._look()
+        former = self._former()
         for name in former:
-            self.report.difference(name, known.differences.former(name).changes)
-        for name, part in parts.items():
-            if name in known.things.wanted.names:
-                try:
-                    changes = known.differences.of(part).changes
-                except Failure as failure:
-                    self.report.part(name, "failed", failure=failure)
-                    continue
-                if name == "host" and exists_for(self.host, "host"):
-                    changes.append("the last apply did not finish; the next one does")
-                self.report.difference(name, changes)
-            elif name not in former:
-                self.report.part(name, "not-wanted")
+            self.report.difference(name, self.differences.former(name).changes)
+        for part in self._wanted(former):
+            difference = self._difference(part)
+            if difference:
+                unfinished = part.name == "host" and exists_for(self.host, "host")
+                more = ["the last apply did not finish; the next one does"] if unfinished else []
+                self.report.difference(part.name, difference.changes + more)
 
     def remove(self) -> None:
-        parts = read_manifest(f"{self.host.bundle}/manifest")
         refuse_others(self.host, None)  # before the lock: there is no need to wait for it on another stack's host
         self.lock.take("remove")
         self._leave_if_absent()  # another removal may have ended meanwhile
-        parts, placed, settings = self._read()
-        refuse_others(self.host, settings)
-        if not placed.exists or not placed.all():
+        self._read()
+        if not self.placed.exists or not self.placed.all():
             raise Failure(
                 "damaged",
                 f"{self.host.state}/placed, the list of what was placed on this host, is missing or empty, so it is unknown "
                 "what to remove; run `up`, or gpu-fleet-pull on a host in pull mode, which writes it again; then remove the "
                 "host",
             )
-        known = self._recall(parts, placed, settings)
-        known.things.packages.settle()
-        known.things.wanted.things.clear()
-        known.differences.obsolete_why = "removed"
+        self._look()
+        self.things.packages.settle()
+        self.things.wanted.things.clear()
+        self.differences.obsolete_why = "removed"
         # In reverse order; `host`, which all others depend on, is the first part.
-        for name in reversed(placed.parts()):
-            self._remove(known, name, parts, packages=True)
+        for name in reversed(self.placed.parts()):
+            self._remove(name, packages=True)
         if self.report.failed:
             return
-        known.parts.sweep()
-        known.things.foreign.restore_all()
+        self.worker.sweep()
+        self.things.foreign.restore_all()
         state.leave(self.host, self.disk)
 
     # --- shared by the verbs ----------------------------------------------------------------------------------------------------
@@ -207,22 +175,6 @@ class Run:
             say("gpu-fleet is not installed on this host")
             raise Ended(3)
 
-    def _ask_for_files(self, known: Known) -> None:
-        """Ends the run before it changes anything where the controller has to send files along, and may not have known so."""
-        if not self.host.envelope or self.host.artifacts or os.path.isdir(f"{self.host.envelope}/artifacts"):
-            return
-        try:
-            missing = known.things.downloads.missing(known.things.wanted.parts)
-        except (Failure, OSError):  # said by the part that it is about
-            return
-        if missing:
-            emit({"event": "needs", "files": missing})
-            raise Ended(0)
-
-    def _make_state(self) -> None:
-        with contextlib.suppress(OSError):  # said once the manifest was read
-            os.makedirs(self.host.state, exist_ok=True)
-
     def _restart_if_replaced(self) -> None:
         """While this check waited for the lock, an apply may have replaced the bundle."""
         if os.path.isfile(f"{self.host.bundle}/manifest"):
@@ -232,66 +184,92 @@ class Run:
         arguments = ["--prefix", host.prefix, "--stack", host.stack, "--instance", host.instance, "--metrics", host.metrics]
         os.execvp("sh", ["sh", f"{host.state}/current/converge", host.verb, *arguments])  # noqa: S606
 
-    def _read(self) -> tuple[dict[str, Part], Placed, Settings]:
-        parts = read_manifest(f"{self.host.bundle}/manifest")
-        placed = Placed(self.host.state, self.disk)
-        settings = Settings(self.host)
-        self.report.digest, self.report.settings_digest = settings.digest, settings.settings_digest
-        self.host = self.host._replace(stack=self.host.stack or settings.get("GPU_FLEET_STACK") or "")
-        return parts, placed, settings
+    def _read(self) -> None:
+        self.settings = Settings(self.host)
+        self.manager = self._choose_manager()
+        self.parts = read_manifest(self.host.bundle, self.manager, self.host.arch)
+        self.placed = Placed(self.host.state, self.disk)
+        self.report.digest, self.report.settings_digest = self.settings.digest, self.settings.settings_digest
+        self.host = self.host._replace(stack=self.host.stack or self.settings.get("GPU_FLEET_STACK") or "")
 
-    def _look(self, parts: dict[str, Part], placed: Placed, settings: Settings) -> Known:
-        """At the host; a fatal probe ends the run before any change."""
-        refuse_others(self.host, settings)
-        report_rename(self.host, settings)
-        try:
-            probes = run_probes(self.host, parts, settings)
-        except FatalProbe as fatal:
-            self.report.part(fatal.part, "failed", failure=fatal.failure)
-            raise Ended(self._finish(5)) from fatal
-        return self._recall(parts, placed, settings, probes)
-
-    def _recall(
-        self, parts: dict[str, Part], placed: Placed, settings: Settings, probes: dict[str, Failure] | None = None
-    ) -> Known:
-        self.report.facts(settings.facts_by_name())
-        things = things_of(self.host, self.disk, parts, placed, settings, self._choose_manager(settings))
-        differences = Differences(things)
-        return Known(things, differences, Parts(things, differences), probes or {})
-
-    def _choose_manager(self, settings: Settings) -> str:
-        manager = settings.get("GPU_FLEET_SERVICE_MANAGER") or "auto"
+    def _choose_manager(self) -> str:
+        manager = self.settings.get("GPU_FLEET_SERVICE_MANAGER") or "auto"
         if manager == "auto":
-            manager = "systemd" if not self.host.prefix and os.path.isdir("/run/systemd/system") else "supervisor"
-        elif manager not in ("systemd", "supervisor"):
+            return "systemd" if not self.host.prefix and os.path.isdir("/run/systemd/system") else "supervisor"
+        if manager not in ("systemd", "supervisor"):
             raise Failure("unsupported", f"GPU_FLEET_SERVICE_MANAGER is {manager}, expected systemd, supervisor or auto")
-        if manager == "systemd" and self.host.verb in ("plan", "apply"):
-            from .systemd import refuse_too_old
-
-            refuse_too_old()
         return manager
 
-    def _former(self, known: Known, placed: Placed) -> list[str]:
-        """Parts with something on this host that is no longer wanted, the last first: removing it may need an earlier one."""
-        names = {record.part: None for record in placed.all() if record.kind != "package"}
-        return [name for name in reversed(list(names)) if name not in known.things.wanted.names]
+    def _look(self) -> None:
+        """A fatal probe ends the run before any change."""
+        refuse_others(self.host, self.settings)
+        if self.host.verb in ("plan", "apply"):
+            report_rename(self.host, self.settings)
+            try:
+                self.probes = run_probes(self.host, self.parts, self.settings)
+            except FatalProbe as fatal:
+                self.report.part(fatal.part, "failed", failure=fatal.failure)
+                self._finish()
+                raise Ended(5) from fatal
+        self.report.facts(self.settings.facts_by_name())
+        self.things = things_of(self.host, self.disk, self.parts, self.placed, self.settings, self.manager)
+        self.differences = Differences(self.things)
+        self.worker = Parts(self.things, self.differences)
 
-    def _converge(self, known: Known, part: Part) -> None:
-        changes: list[str] = []
+    def _ask_for_files(self) -> None:
+        """Ends the run before it changes anything where the controller has to send files along, and may not have known so."""
+        if not self.host.envelope or self.host.artifacts or os.path.isdir(f"{self.host.envelope}/artifacts"):
+            return
         try:
-            known.parts.converge(part, changes)
-        except (Failure, OSError) as error:
-            self.report.part(part.name, "failed", changes, failure=explained(error))
-        else:
+            missing = self.things.downloads.missing(self.things.wanted.parts)
+        except (Failure, OSError):  # said by the part that it is about
+            return
+        if missing:
+            emit({"event": "needs", "files": missing})
+            raise Ended(0)
+
+    def _former(self) -> list[str]:
+        """Parts with something on this host that is no longer wanted, the last first: removing it may need an earlier one."""
+        names = {record.part: None for record in self.placed.all() if record.kind != "package"}
+        return [name for name in reversed(list(names)) if name not in self.things.wanted.names]
+
+    def _wanted(self, former: list[str]) -> Iterator[Part]:
+        """Those whose probe did not fail; reports the others."""
+        for name, part in self.parts.items():
+            if name in self.probes:
+                self.report.part(name, "failed", failure=self.probes[name])
+            elif name in self.things.wanted.names:
+                yield part
+            elif name not in former:
+                self.report.part(name, "not-wanted")
+
+    def _difference(self, part: Part) -> Difference | None:
+        """None where it cannot be said, which is reported."""
+        try:
+            return self.differences.of(part)
+        except Failure as failure:
+            self.report.part(part.name, "failed", failure=failure)
+            return None
+
+    def _converge(self, part: Part) -> None:
+        changes: list[str] = []
+        with self._reported(part.name, changes):
+            self.worker.converge(part, changes)
             self.report.part(part.name, "changed" if changes else "unchanged", changes)
 
-    def _remove(self, known: Known, name: str, parts: dict[str, Part], packages: bool = False) -> None:
+    def _remove(self, name: str, packages: bool = False) -> None:
         changes: list[str] = []
-        try:
-            known.parts.remove(name, parts, changes)
+        part = self.parts.get(name, Part(name))
+        with self._reported(name, changes):
+            self.worker.remove(part, changes)
             if packages:
-                changes += known.things.packages.drop(name, parts.get(name, Part(name)))
+                changes += self.things.packages.drop(part)
+            self.report.part(name, "removed", changes)
+
+    @contextlib.contextmanager
+    def _reported(self, name: str, changes: list[str]) -> Iterator[None]:
+        """What fails in it fails the part alone."""
+        try:
+            yield
         except (Failure, OSError) as error:
             self.report.part(name, "failed", changes, failure=explained(error))
-        else:
-            self.report.part(name, "removed", changes)

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from typing import Iterator
 
 from .disk import sha256
 from .host import ENV_FILE, GROUP, SECRETS_DIRECTORY, Host, secret_group
-from .manifest import Part
+from .manifest import File, Part
 from .records import Placed, Record
 from .settings import ONE, Settings
 
 
-class Value(NamedTuple):
-    """A file that is made on this host: the environment file or a secret. `sha256` is what it should have."""
-
-    path: str
-    mode: int
-    group: str
-    sha256: str
-    content: bytes
-
-
 class Wanted:
     """`causes`: digest of everything on this host whose change restarts or reloads a unit. `things`: KIND and KEY of everything
-    that is placed, `paths`: those that are paths. `groups`: ours that this host needs."""
+    that is placed, `paths`: those that are paths. `groups`: ours that this host needs. Of the part `host` are also the files that
+    are made here: the environment file and the secrets."""
 
     def __init__(self, host: Host, parts: dict[str, Part], settings: Settings, placed: Placed, manager: str) -> None:
         self.parts = [part for part in parts.values() if settings.allows(part)]
@@ -37,20 +28,17 @@ class Wanted:
         self._unit_types: dict[str, str] = {}
         self.paths: dict[str, None] = {}
         self.groups: list[str] = []
-        self.values = self._values(settings, placed)
-        for group in self.groups:
-            self.things.add(("group", group))
-        for value in self.values:
-            self._place("file", value.path)
+        self._mode, self._group = (0o640, GROUP) if host.owners else (0o600, "root")
+        content = settings.environment_file
+        self.environment_file = File(ENV_FILE, self._mode, "root", self._group, sha256(content), content)
+        parts["host"].files += [self.environment_file, *self._secrets(placed)]
+        self.things.update(("group", group) for group in self.groups)
         for part in self.parts:
             self._add(part)
 
-    def _values(self, settings: Settings, placed: Placed) -> list[Value]:
-        """One secret that the stack does not set is an empty file, so that a service can always refer to it; without an envelope
-        the secrets in place are used."""
-        mode, group = (0o640, GROUP) if self._host.owners else (0o600, "root")
-        content = settings.environment_file
-        values = [Value(ENV_FILE, mode, group, sha256(content), content)]
+    def _secrets(self, placed: Placed) -> Iterator[File]:
+        """One that the stack does not set is an empty file, so that a service can always refer to it; without an envelope those
+        in place are used."""
         names = sorted({name for part in self.parts for name in part.secrets})
         if self._host.owners:
             self.groups = [GROUP, *(secret_group(name) for name in names)]
@@ -62,24 +50,17 @@ class Wanted:
             record = placed.get("file", path)
             if not self._host.envelope and record:  # then only the record has the secret's digest
                 digest = record.a
-            values.append(Value(path, mode, secret_group(name) if self._host.owners else "root", digest, content))
-        return values
-
-    def is_of_manager(self, manager: str) -> bool:
-        return manager in ("any", self.manager)
+            yield File(path, self._mode, "root", secret_group(name) if self._host.owners else "root", digest, content)
 
     def _add(self, part: Part) -> None:
         for file in part.files:
-            if self.is_of_manager(file.manager):
-                self._place("file", file.path)
-                self.causes[file.path] = file.sha256
+            self._place("file", file.path)
+            self.causes[file.path] = file.sha256
         for download in part.downloads:
-            if download.arch == self._host.arch:
-                self._place("bin", download.path)
-                self.causes[download.path] = download.source
+            self._place("bin", download.path)
+            self.causes[download.path] = download.source
         for directory in part.directories:
-            if self.is_of_manager(directory.manager):
-                self._place("dir", directory.path)
+            self._place("dir", directory.path)
         self.things.update(("user", user.name) for user in part.users)
         self.things.update(("unit", unit.name) for unit in part.units)
         self._unit_types.update((unit.name, unit.type) for unit in part.units)
