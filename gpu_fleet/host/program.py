@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gpu_fleet.host.part import ON_HOST
 
 PROGRAM = "lib/converge.pyz"  # in a bundle
-_SHARED = ("__init__", "distribution", "files", "nvidia_smi", "output", "package_errors", "page", "samples", "tools", "trust")
+_SHARED = ("__init__", "distribution", "files", "nvidia_smi", "output", "package_errors", "page", "tools", "trust")
 # What pull mode has of it; the host may have another release's converge.
 _SHARED_BY_PULL = (
     "__init__",

@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
+from . import page
 from .files import bytes_of_regular, text_of
-from .samples import fetched
 from .tools import CollectError, Tools
 
 MOST_S = 80  # of all together; what is left is packing
@@ -120,8 +120,8 @@ def collect(found: Collection, tools: Tools, prefix: str, environment: Mapping[s
         listen = environment.get(key)
         if listen:
             try:
-                found.add(name, fetched(listen, 5).encode())
-            except Exception as error:  # also what http.client raises
+                found.add(name, page.metrics(listen, 5).encode())
+            except (OSError, ValueError) as error:
                 found.add(name, b"", failed=str(error))
     for source in SOURCES:
         left_s = MOST_S - (time.time() - found.began)

@@ -17,6 +17,11 @@ def get(url: str, within_s: float) -> bytes:
     return body
 
 
+def metrics(listen: str, within_s: float) -> str:
+    """Those of an exporter. Raises OSError and ValueError."""
+    return get(f"http://{listen}/metrics", within_s).decode("utf-8", "replace")
+
+
 def ask(method: str, url: str, within_s: float) -> tuple[int, bytes]:
     """Status and body, without any proxy. Raises OSError and ValueError. By hand: http.client takes longer to be imported than
     everything else that asks."""

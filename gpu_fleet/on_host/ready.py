@@ -6,7 +6,6 @@ also while a driver hangs; what is older than a minute is unknown, and unknown i
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -14,10 +13,10 @@ import time
 from pathlib import Path
 from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Sequence
 
-from . import loop
+from . import loop, page
 from .files import replace, text_of
 from .metrics import Metrics
-from .samples import Sample, fetched, parse
+from .samples import Sample, parse
 
 PASS, WARN, FAIL, UNKNOWN = "pass", "warn", "fail", "unknown"
 STATES = (PASS, WARN, FAIL, UNKNOWN)  # the number of a state is its metric's value and the exit status
@@ -188,8 +187,8 @@ def read_facts(prefix: str, environment: Mapping[str, str], remembered: Path) ->
 
 def _asked(what: str, listen: str) -> tuple[str, list[str]]:
     try:
-        return fetched(listen, WITHIN_S), []
-    except (OSError, http.client.HTTPException) as error:
+        return page.metrics(listen, WITHIN_S), []
+    except (OSError, ValueError) as error:
         return "", [f"{what} does not answer: {error}"]
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
 import re
 from typing import Iterator, Mapping, NamedTuple
 
-MOST_BYTES = 32 << 20
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: -?\d+)?\s*")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
@@ -31,20 +29,6 @@ def parse(text: str, names: str) -> Iterator[Sample]:
                 yield Sample(found[1], labels, float(found[3]))
             except ValueError:
                 continue
-
-
-def fetched(listen: str, within_s: float) -> str:
-    """What `http://LISTEN/metrics` answers. Raises OSError, http.client.HTTPException."""
-    # Not urllib: it would ask a proxy of the site.
-    connection = http.client.HTTPConnection(listen, timeout=within_s)
-    try:
-        connection.request("GET", "/metrics", headers={"Accept": "text/plain;version=0.0.4"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise OSError(f"HTTP status {answer.status}")
-        return answer.read(MOST_BYTES).decode("utf-8", "replace")
-    finally:
-        connection.close()
 
 
 def _unescaped(value: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
+from .. import page
 from .host import Host
 
 PATIENCE_S = 10  # nvidia_gpu_exporter queries every GPU before it responds
@@ -69,14 +70,9 @@ def exporter_of(metrics: str) -> str:
 
 def _metrics(address: str) -> str:
     """What the program on this address says, empty where none responds."""
-    # Here, because it takes longer to load than all other probes take, and few stacks adopt.
-    from http.client import HTTPException
-
-    from ..samples import fetched
-
     try:
-        return fetched(address, PATIENCE_S)
-    except (OSError, ValueError, HTTPException):
+        return page.metrics(address, PATIENCE_S)
+    except (OSError, ValueError):
         return ""
 
 
