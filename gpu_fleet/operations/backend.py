@@ -28,10 +28,6 @@ _LOCAL: Final = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs"
 _WRITTEN_S: Final = 1.0  # another run may be writing one right now
 
 
-class LockedByNamesake(Exception):
-    """A machine of this one's name may hold the lock; the text says what to do."""
-
-
 def repaired(error: str) -> list[Path]:
     """The files that were in the way of a command that ended with `error`; they are deleted now."""
     directory = _directory() if error.endswith("EOF") else None
@@ -65,8 +61,8 @@ def emptied(stack: str) -> str:
 
 def released(stack: str) -> list[str]:
     """Deletes the locks of runs that were killed on this machine, and says whose they were. Within a container nothing is known
-    of the processes beside it: there, and for other machines, `pulumi cancel` is left to whoever knows. Raises
-    LockedByNamesake."""
+    of the processes beside it, and in a directory that machines share another one may have this one's name: there, and for other
+    machines, `pulumi cancel` is left to whoever knows."""
     directory = _directory()
     if directory is None or not _sees_every_process():
         return []
@@ -76,14 +72,7 @@ def released(stack: str) -> list[str]:
             pid, host, since = int(lock["pid"]), lock["hostname"], str(lock["timestamp"])
         except (ValueError, KeyError, TypeError):
             continue
-        if host == socket.gethostname() and not _is_pulumi(pid):
-            kind = _file_system(directory)
-            if kind not in _LOCAL:
-                raise LockedByNamesake(
-                    f"the stack {stack} is locked by process {pid} of a machine named {host}, since {since}. No such process "
-                    f"runs here, but {directory} is on a file system that machines share ({kind or 'unknown'}), and another one "
-                    f"may have this name. If no run of this stack is at work: pulumi cancel --stack {stack}"
-                )
+        if host == socket.gethostname() and not _is_pulumi(pid) and _file_system(directory) in _LOCAL:
             for each in (file, file.with_name(f"{file.name}.attrs")):
                 each.unlink(missing_ok=True)
             found.append(f"process {pid} of {since}")

@@ -173,11 +173,7 @@ def _brings_up_new_ones(stack: str, hosts: Mapping[str, HostSpec], configuration
 
 def release_locks(stack: str) -> None:
     """Raises OperationError."""
-    try:
-        locks = backend.released(stack)
-    except backend.LockedByNamesake as error:
-        raise OperationError(str(error)) from None
-    for whose in locks:
+    for whose in backend.released(stack):
         print(f"A run was killed and left the stack locked ({whose}): released.", file=sys.stderr)
     if whose := backend.holder(stack):
         # Pulumi would refuse too, after what that run has open was settled as if it had been killed.
