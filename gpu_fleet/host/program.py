@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from gpu_fleet.host.part import ON_HOST
 
 PROGRAM = "lib/converge.pyz"  # in a bundle
-_SHARED = ("__init__", "distribution", "files", "nvidia_smi", "output", "package_errors", "page", "tools", "trust")
+_SHARED = ("__init__", "distribution", "dnf", "files", "nvidia_smi", "output", "package_errors", "page", "tools", "trust")
 # What pull mode has of it; the host may have another release's converge.
 _SHARED_BY_PULL = (
     "__init__",
@@ -20,7 +20,7 @@ _SHARED_BY_PULL = (
     "output",
     *(f"converge/{name}" for name in ("__init__", "causes", "disk", "errors", "events")),
 )
-_SHARED_BY_PULL += ("converge/fetch", "converge/programs", "converge/proxies", "converge/records")
+_SHARED_BY_PULL += ("converge/fetch", "converge/lock", "converge/programs", "converge/proxies", "converge/records")
 _NOT_OF_INSTALLER = ("on_host/pull/main.py", "on_host/pull/update.py", "on_host/converge/records.py")
 
 

@@ -186,8 +186,7 @@ def write(found: Collection, directory: Path, keep: int) -> Path:
     new.replace(path)
     others = [old for old in directory.glob("evidence-*.tar.gz") if old != path]  # of this host under an earlier name too
     for old in sorted(others, key=lambda old: old.name.rpartition("-")[2], reverse=True)[keep - 1 :]:
-        with contextlib.suppress(FileNotFoundError):  # another run was faster
-            old.unlink()
+        old.unlink(missing_ok=True)  # another run may have been faster
     return path
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 from pathlib import Path
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path | str) -> str:
     """Empty when there is no such file."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123  of hundreds of processes
+            return file.read()
     except OSError:
         return ""
 
@@ -30,8 +30,7 @@ def replace(path: Path, text: str, mode: int = 0o644) -> None:
     """Whoever reads it sees the old text or the new one. By default anybody may: node_exporter runs as another user."""
     new = path.with_name(f".{path.name}.new")  # not .prom: node_exporter reads hidden files too
     # Root writes where others may: a link of theirs under this name is not followed.
-    with contextlib.suppress(FileNotFoundError):
-        new.unlink()
+    new.unlink(missing_ok=True)
     with new.open("x", encoding="utf-8") as file:
         os.fchmod(file.fileno(), mode)
         file.write(text)

@@ -15,20 +15,18 @@ import fcntl
 import json
 import os
 import re
-import socket
-import sys
-import syslog
 import time
 from pathlib import Path
 from typing import Callable, Iterator, Mapping, NamedTuple, Sequence
 
 from . import loop, slurm_gpus
 from .files import replace
-from .metrics import Metrics
+from .metrics import JOBS, Metrics
 from .slurm_gpus import Gpu
-from .slurm_job import Said, asked, numbers_of
-from .slurm_tools import SlurmError, answer, slurmd
+from .slurm_job import asked, numbers_of
+from .slurm_tools import SlurmError, log, node, printable, run, slurmd
 
+PROGRAM = "gpu-fleet-jobs"
 INTERVAL_S = 15
 SETTLED_S = 10  # from a job's prolog to its first process
 LONGEST_S = 300  # between two questions about a job without processes
@@ -99,22 +97,16 @@ def swept(store: Store, now: float) -> tuple[dict[str, Job | None], str]:
                 if not known.is_due(now):
                     continue
             said = asked(job_id, store.node, with_gpus=known is None)
-            changes[job_id] = said and (known._replace(asked=now) if known else _job(said, now))
+            new = said and Job(_text(said.user), _text(said.account), _text(said.partition), said.numbers, started=now)
+            changes[job_id] = known._replace(asked=now) if known and said else new
     except SlurmError as error:
         return changes, str(error)
     return changes, ""
 
 
-def _job(said: Said, now: float) -> Job:
-    return Job(_text(said.user), _text(said.account), _text(said.partition), said.numbers, started=now)
-
-
 def _with_processes() -> set[str]:
     """Jobs that have processes on this host. `scontrol listpids` asks slurmd's own processes here, not the controller."""
-    text, status = answer("scontrol", "listpids")
-    if status != 0 and not re.search(_LISTED, text, re.MULTILINE):
-        raise SlurmError(f"scontrol listpids: {text.strip()}")
-    return set(re.findall(r"^\s*-?\d+\s+(\d+)\s", text, re.MULTILINE))
+    return set(re.findall(r"^\s*-?\d+\s+(\d+)\s", run("scontrol", "listpids", fine=_LISTED), re.MULTILINE))
 
 
 def with_devices(store: Store) -> Store:
@@ -124,10 +116,7 @@ def with_devices(store: Store) -> Store:
     daemon = f"{pid} {since}"
     if daemon == store.daemon and store.files is not None:
         return store._replace(devices=slurm_gpus.known(store.files, root, store.devices))
-    text, status = answer("slurmd", "-G")
-    if status != 0:
-        raise SlurmError(f"slurmd -G: {text.strip()}")
-    files = slurm_gpus.files(text)
+    files = slurm_gpus.files(run("slurmd", "-G"))
     before = store.devices if store.files in (None, files) else ()
     return store._replace(devices=slurm_gpus.known(files, root, before), daemon=daemon, files=files)
 
@@ -152,13 +141,12 @@ def _without_device(store: Store) -> str:
 
 
 def metrics(store: Store, now: float) -> str:
-    found = Metrics.of_jobs()
+    found = Metrics([" ".join(store.error.split())] if store.error else (), known=JOBS, prefix="gpu_fleet_")
     for job_id, job, gpu in filter(lambda one: any(one[2]), held(store)):
         found.add("job_info", 1, gpu.uuid, gpu.gpu, gpu.gpu_instance, job_id, job.user, job.account, job.partition)
     found.add("jobs_success", int(not store.error))
     found.add("jobs_timestamp_seconds", int(now))
-    says = " ".join(store.error.split())
-    return found.render() + (f"# says: {says}\n" if says else "")
+    return found.render()
 
 
 def listed(store: Store, now: float) -> str:
@@ -181,7 +169,7 @@ def _id(environment: Mapping[str, str]) -> str:
 
 
 def _text(value: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in value[:MOST_TEXT])
+    return printable(value, MOST_TEXT)
 
 
 # --- the store ----------------------------------------------------------------------------------------------------------------
@@ -240,7 +228,7 @@ def _write(verb: str, directory: Path, textfile: Path) -> None:
     try:
         changed(directory, textfile, _swept(directory) if verb == "sweep" else _told(verb))
     except (OSError, SlurmError) as error:
-        _log(f"{verb}: {error}")
+        log(PROGRAM, f"{verb}: {error}")
 
 
 def _told(verb: str) -> Callable[[Store], Store]:
@@ -259,7 +247,7 @@ def _told(verb: str) -> Callable[[Store], Store]:
 def _swept(directory: Path) -> Callable[[Store], Store]:
     before = read(directory / "jobs.json")
     # Until a prolog says it, the node has the host's name, which may change.
-    named = before._replace(node=before.node or socket.gethostname().partition(".")[0])
+    named = before._replace(node=before.node or node())
     changes, error = swept(named, time.time())
     found = before
     try:
@@ -268,11 +256,5 @@ def _swept(directory: Path) -> Callable[[Store], Store]:
         error = error or str(failed)
     error = error or _without_device(found)
     if error and error != before.error:  # once, and not every 15 s
-        _log(error)
+        log(PROGRAM, error)
     return lambda store: found._replace(jobs=corrected(store, before, changes), node=store.node, error=error)
-
-
-def _log(text: str) -> None:
-    print(f"gpu-fleet-jobs: {text}", file=sys.stderr)
-    syslog.openlog("gpu-fleet-jobs")
-    syslog.syslog(syslog.LOG_WARNING, text)

@@ -100,8 +100,7 @@ def return_gpus() -> None:
     """Starts what was stopped."""
     for unit in text_of(STOPPED).split():
         _systemctl("start", unit)
-    if STOPPED.exists():
-        STOPPED.unlink()
+    STOPPED.unlink(missing_ok=True)
 
 
 def _systemctl(*arguments: str) -> bool:

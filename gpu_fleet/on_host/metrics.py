@@ -14,6 +14,7 @@ class Metric(NamedTuple):
     help: str
 
 
+SAYS_LINES = 3  # the last ones: a traceback ends with its reason
 _GPU = ("gpu",)
 METRICS: dict[str, Metric] = {
     "memory_total_bytes": Metric("gauge", _GPU, "Memory of the GPU."),
@@ -145,24 +146,13 @@ SLURM: dict[str, Metric] = {
 
 
 class Metrics:
-    """The samples of one collection. `said`: why a part of it failed, as lines for whoever reads the file."""
+    """The samples of one collection. `said`: why a part of it failed, for whoever reads the file: comments to Prometheus, which
+    converge's check shows as the reason of the failure."""
 
     def __init__(self, said: Sequence[str] = (), *, known: Mapping[str, Metric] = METRICS, prefix: str = "node_gpu_") -> None:
         self._lines: dict[str, list[str]] = {}
         self._known, self._prefix = known, prefix
         self.said = list(said)
-
-    @classmethod
-    def of_readiness(cls) -> Metrics:
-        return cls(known=READINESS, prefix="gpu_fleet_")
-
-    @classmethod
-    def of_jobs(cls) -> Metrics:
-        return cls(known=JOBS, prefix="gpu_fleet_")
-
-    @classmethod
-    def of_slurm(cls) -> Metrics:
-        return cls(known=SLURM, prefix="")
 
     def add(self, name: str, value: float, *labels: str) -> None:
         """`labels`: the values, in the order in which the metric has them."""
@@ -182,7 +172,7 @@ class Metrics:
                 whole = self._prefix + name
                 parts.append(f"# HELP {whole} {metric.help}\n# TYPE {whole} {metric.kind}\n")
                 parts += self._lines[name]
-        return "".join(parts)
+        return "".join([*parts, *(f"# says: {line}\n" for line in self.said[-SAYS_LINES:])])
 
 
 def number(value: float) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import selectors
 import subprocess
@@ -10,6 +12,7 @@ from typing import Mapping, Sequence
 
 MOST_BYTES = 16 << 20  # a program of a host with eight GPUs prints some kilobytes
 _BLOCK = 1 << 16
+_POLL_S = 0.005  # at first; a tool takes from 10 ms to seconds
 
 
 class TooMuch(subprocess.SubprocessError):
@@ -19,81 +22,45 @@ class TooMuch(subprocess.SubprocessError):
         super().__init__(f"{os.path.basename(program)} printed more than {most >> 20} MiB, and was ended")  # noqa: PTH119
 
 
-class Pipe:
-    """The first `most` bytes of what is written to `end`, the file descriptor for a program; `is_cut`: there was more."""
+class Output:
+    """The first `most` bytes of stdout and of stderr, empty where it is no pipe; `is_cut`: there was more."""
 
-    def __init__(self, most: int) -> None:
-        self._read, self.end = os.pipe()
-        os.set_blocking(self._read, False)
-        self._most = most
-        self._kept = bytearray()
-        self._has_ended = False
+    def __init__(self, process: subprocess.Popen[bytes], most: int) -> None:
+        self._process, self._most = process, most
+        self.stdout, self.stderr = bytearray(), bytearray()
         self.is_cut = False
-
-    def take(self, within_s: float) -> None:
-        """Waits for something to be printed, and reads it. At the end of the file it waits for the time."""
-        if self._has_ended or self.is_cut:
-            time.sleep(within_s)
-            return
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._read, selectors.EVENT_READ)
-            if selector.select(within_s):
-                self._take_block()
-
-    def text(self) -> str:
-        """Once the program has ended: what it left running may keep the pipe open."""
-        while self._take_block():
-            pass
-        return self._kept.decode("utf-8", "replace")
-
-    def _take_block(self) -> bool:
-        if self.is_cut:
-            return False
-        try:
-            block = os.read(self._read, _BLOCK)
-        except BlockingIOError:
-            return False
-        self._has_ended = not block
-        self.is_cut = len(self._kept) + len(block) > self._most
-        self._kept += block[: self._most - len(self._kept)]
-        return bool(block)
-
-    def started(self) -> None:
-        """The program has its own copy of `end` now."""
-        os.close(self.end)
-        self.end = -1
-
-    def close(self) -> None:
-        os.close(self._read)
-        if self.end >= 0:
-            os.close(self.end)
-
-
-def of(process: subprocess.Popen[bytes], most: int = MOST_BYTES, within_s: float | None = None) -> tuple[bytes, bytes]:
-    """The first `most` bytes of stdout and of stderr, empty where it is no pipe, once the process has ended.
-
-    Raises subprocess.TimeoutExpired, and TooMuch; without `within_s` it raises neither, and what is too much is not kept.
-    """
-    deadline = None if within_s is None else time.monotonic() + within_s
-    printed, errors = bytearray(), bytearray()
-    with selectors.DefaultSelector() as selector:
-        for stream, kept in ((process.stdout, printed), (process.stderr, errors)):
+        self._selector = selectors.DefaultSelector()
+        for stream, kept in ((process.stdout, self.stdout), (process.stderr, self.stderr)):
             if stream:
-                selector.register(stream, selectors.EVENT_READ, kept)
-        while selector.get_map():
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if left_s is not None and left_s <= 0:
-                raise subprocess.TimeoutExpired(process.args, within_s or 0, bytes(printed))
-            for key, _ in selector.select(left_s):
-                block = os.read(key.fd, _BLOCK)
-                if not block:
-                    selector.unregister(key.fileobj)
-                kept = key.data
-                if deadline is not None and len(kept) + len(block) > most:
-                    raise TooMuch(_program(process.args), most)
-                kept += block[: most - len(kept)]
-    process.wait(None if deadline is None else max(0, deadline - time.monotonic()))
-    return bytes(printed), bytes(errors)
+                self._selector.register(stream, selectors.EVENT_READ, kept)
+
+    def has_ended(self, within_s: float = math.inf, *, until_cut: bool = False) -> bool:
+        """Reads until the process ends, for so long at most, and no more than is kept with `until_cut`. What it left running may
+        keep the pipes open."""
+        deadline, pause_s = time.monotonic() + within_s, _POLL_S
+        while self._process.poll() is None:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or (until_cut and self.is_cut):
+                return False
+            self._read(min(pause_s, left_s))
+            pause_s = min(pause_s * 1.5, 0.1)
+        while self._read(0) and not self.is_cut:
+            pass
+        return True
+
+    def _read(self, within_s: float) -> bool:
+        """Was there something?"""
+        if not self._selector.get_map():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(within_s)
+        found = self._selector.select(within_s) if self._selector.get_map() else []
+        for key, _ in found:
+            block, kept = os.read(key.fd, _BLOCK), key.data
+            if not block:
+                self._selector.unregister(key.fileobj)
+            self.is_cut = self.is_cut or len(kept) + len(block) > self._most
+            kept += block[: self._most - len(kept)]
+        return bool(found)
 
 
 def run(
@@ -107,12 +74,13 @@ def run(
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     with subprocess.Popen(command, stdin=nothing, stdout=pipe, stderr=errors, env=environment) as process:
         try:
-            printed = of(process, most, within_s)
+            printed = Output(process, most)
+            has_ended = printed.has_ended(within_s, until_cut=True)
+            if printed.is_cut:
+                raise TooMuch(command[0], most)
+            if not has_ended:
+                raise subprocess.TimeoutExpired(command, within_s, bytes(printed.stdout))
         except BaseException:
             process.kill()
             raise
-    return subprocess.CompletedProcess(command, process.returncode, *printed)
-
-
-def _program(arguments: object) -> str:
-    return str(arguments[0]) if isinstance(arguments, (list, tuple)) else str(arguments)
+    return subprocess.CompletedProcess(command, process.returncode, bytes(printed.stdout), bytes(printed.stderr))

@@ -15,7 +15,7 @@ from typing import AbstractSet, Any, Iterator, Mapping, NamedTuple, Sequence
 
 from . import loop, page
 from .files import replace, text_of
-from .metrics import Metrics
+from .metrics import READINESS, Metrics
 from .samples import Sample, parse
 
 PASS, WARN, FAIL, UNKNOWN = "pass", "warn", "fail", "unknown"
@@ -40,10 +40,9 @@ class Reason(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """`mode`: as the label exporter_mode. `expected`: GPUs, those of guests too; 0: not known. `problems`: what could not be
+    """`expected`: GPUs, those of guests too; 0: not known. `problems`: what could not be
     asked, and why."""
 
-    mode: str
     expected: int
     samples: Sequence[Sample]
     kernel: Sequence[Sample]
@@ -133,8 +132,7 @@ def _event(labels: Mapping[str, str]) -> tuple[str, str, str]:
 def _of_kernel(kernel: Sequence[Sample], table: Mapping[str, Any], values: Mapping[str, float]) -> Iterator[Reason]:
     """Lines since the last maintenance ended, which confirms that what was before is over; a reboot ends all."""
     over, ends = values.get("gpu_fleet_maintenance_end_timestamp_seconds", 0), table["ends"]
-    if over > time.time() + OLD_S:
-        over = 0  # by a clock that was ahead: it would excuse all that comes until then
+    over = 0 if is_ahead(over) else over  # it would excuse all that comes until then
     resets = {s.labels.get("pci"): s.value for s in kernel if s.labels.get("event") == ends["event"]}
     for sample in kernel:
         labels = sample.labels
@@ -161,6 +159,11 @@ def _class(detail: str) -> str:
     return "" if not severity else "nonfatal" if severity[1].lower().startswith("non") else "fatal"
 
 
+def is_ahead(at: float) -> bool:
+    """Written by a clock that was ahead, and has been set back since."""
+    return at > time.time() + OLD_S
+
+
 # --- on a host ----------------------------------------------------------------------------------------------------------------
 
 
@@ -182,7 +185,7 @@ def read_facts(prefix: str, environment: Mapping[str, str], remembered: Path) ->
     text, problem = _asked("Alloy, which reads the kernel log,", environment.get("GPU_FLEET_ALLOY_LISTEN", ""))
     kernel = _remembered(remembered, list(parse(text, _KERNEL)))
     says = "".join(text for name, text in texts.items() if name.startswith("gpu_"))
-    return Facts(mode, of_stack or listed + of_guests, samples, kernel, says, (*problems, *problem))
+    return Facts(of_stack or listed + of_guests, samples, kernel, says, (*problems, *problem))
 
 
 def _asked(what: str, listen: str) -> tuple[str, list[str]]:
@@ -196,7 +199,7 @@ def _is_fresh(samples: Sequence[Sample]) -> bool:
     """Of the collector that reads the GPUs; that of links is on every host."""
     works = {s.labels.get("collector") for s in samples if s.name == "node_gpu_collector_success" and s.value == 1} - {"links"}
     read = [s.value for s in samples if s.name == "node_gpu_collector_timestamp_seconds" and s.labels.get("collector") in works]
-    return bool(read) and time.time() - max(read) <= OLD_S
+    return any(time.time() - at <= OLD_S for at in read if not is_ahead(at))
 
 
 def _remembered(file: Path, said: Sequence[Sample]) -> Sequence[Sample]:
@@ -226,7 +229,7 @@ def service(prefix: str, environment: Mapping[str, str]) -> int:
 
 
 def metrics(report: Mapping[str, Any]) -> str:
-    found = Metrics.of_readiness()
+    found = Metrics(known=READINESS, prefix="gpu_fleet_")
     found.add("ready_state", STATES.index(report["state"]))
     found.add("ready_timestamp_seconds", report["time"])
     unique = {(one["code"], one["gpu"]): STATES.index(one["state"]) for one in report["reasons"]}
@@ -242,7 +245,7 @@ def current(prefix: str) -> dict[str, Any]:
         age_s = time.time() - report["time"]
     except (OSError, ValueError, KeyError, TypeError):
         return _unknown(0, "nothing has been evaluated since the host was set up: systemctl status gpu-fleet-ready")
-    if not -OLD_S <= age_s <= OLD_S:
+    if age_s > OLD_S or is_ahead(report["time"]):
         return _unknown(report["time"], f"the last evaluation was {age_s:.0f} s ago: systemctl status gpu-fleet-ready")
     return report
 

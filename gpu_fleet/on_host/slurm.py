@@ -6,25 +6,23 @@ driver's release, must not empty it. It asks the controller only when the host i
 minutes whether jobs may start: the health checks of 10,000 nodes are no load.
 
 `prolog` logs why a job starts on a host that is not ready. It refuses nothing: a prolog that fails drains the node and leaves the
-job of the user held. Both log to syslog: slurmd drops what these programs print (seen with 22.05).
+job of the user held.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import socket
-import sys
-import syslog
 import time
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from .files import replace, text_of
-from .metrics import Metrics
-from .ready import FAIL, PASS, WARN, current
-from .slurm_tools import SlurmError, run
+from .metrics import READINESS, Metrics
+from .ready import FAIL, PASS, WARN, current, is_ahead
+from .slurm_tools import SlurmError, log, node, run
 
+PROGRAM = "gpu-fleet-ready"
 OURS = "gpu-fleet: "  # begins the reason of a node that we drained
 SETTLED_S = 2  # hosts that fail at once are checked within milliseconds of each other
 MOST_REASON = 200
@@ -47,7 +45,7 @@ def health_check(report: Mapping[str, Any], settings: Settings, record: Path) ->
     """What was done, in words; empty: nothing. `record`: exists while the node is drained by us. Raises SlurmError."""
     is_ready = report["state"] in (PASS, WARN)
     if is_ready:
-        _forget(record.with_name("slurm-limit"))
+        record.with_name("slurm-limit").unlink(missing_ok=True)
     if any(one["code"] == "maintenance" for one in report["reasons"]):
         return ""
     if report["state"] == FAIL:
@@ -74,29 +72,29 @@ def _drained(report: Mapping[str, Any], settings: Settings, record: Path) -> str
         run("scontrol", "update", f"NodeName={settings.node}", "State=DRAIN", f"Reason={reason}")
     except SlurmError:
         if not _is_ours(*_node(settings.node)):  # the controller may have heard it, and answered too late
-            _forget(record)
+            record.unlink(missing_ok=True)
         raise
     time.sleep(SETTLED_S)
     _, after = _ours(settings.node)
     at_once = sorted({*after, settings.node} - before)
     if at_once.index(settings.node) >= most - len(before):
         run("scontrol", "update", f"NodeName={settings.node}", "State=UNDRAIN")
-        _forget(record)
+        record.unlink(missing_ok=True)
         _note(record.with_name("slurm-limit"), reason)
         return refused
-    _forget(record.with_name("slurm-limit"))
+    record.with_name("slurm-limit").unlink(missing_ok=True)
     return f"drained {settings.node}: {reason}"
 
 
 def _resumed(settings: Settings, record: Path) -> str:
     states, reason = _node(settings.node)
     if not _is_ours(states, reason):
-        _forget(record)  # somebody resumed it, or drains it for a reason of their own
+        record.unlink(missing_ok=True)  # somebody resumed it, or drains it for a reason of their own
         return ""
     if not settings.drains:
         return f"dry run: would resume {settings.node}"
     run("scontrol", "update", f"NodeName={settings.node}", "State=UNDRAIN")
-    _forget(record)
+    record.unlink(missing_ok=True)
     return f"resumed {settings.node}: it is ready again"
 
 
@@ -106,8 +104,8 @@ def _is_ours(states: str, reason: str) -> bool:
 
 def look(report: Mapping[str, Any], settings: Settings, file: Path) -> None:
     """Writes whether Slurm starts jobs on this node, whoever decided it. Raises SlurmError."""
-    # A file from the future is from before the clock was set back.
-    if report["state"] == FAIL or not file.exists() or not 0 <= time.time() - file.stat().st_mtime <= LOOKS_S:
+    looked = file.stat().st_mtime if file.exists() else 0
+    if report["state"] == FAIL or time.time() - looked > LOOKS_S or is_ahead(looked):
         states, _ = _node(settings.node)
         replace(file, str(int(not _NO_JOBS & set(re.findall(r"[A-Z_]+", states)))))
 
@@ -139,7 +137,7 @@ def _ours(node: str) -> tuple[int, set[str]]:
 def metrics(directory: Path) -> str:
     """Whether we drained the node, and since when; or why we did not."""
     drained, limit = directory / "slurm-drained", directory / "slurm-limit"
-    found = Metrics.of_readiness()
+    found = Metrics(known=READINESS, prefix="gpu_fleet_")
     if drained.exists():
         found.add("ready_drained_timestamp_seconds", int(drained.stat().st_mtime))
     found.add("ready_drain_refused", int(limit.exists()))
@@ -157,10 +155,10 @@ def main(arguments: Sequence[str]) -> int:
         if report["state"] not in (PASS, WARN):
             job = os.environ.get("SLURM_JOB_ID", "?")
             texts = "; ".join(one["text"] for one in report["reasons"])
-            _log(f"job {job} starts on a host that is not ready: {report['state']}: {texts}")
+            log(PROGRAM, f"job {job} starts on a host that is not ready: {report['state']}: {texts}")
         return 0
     settings = Settings(
-        node=os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0],
+        node=node(),
         drains=os.environ.get("GPU_FLEET_READY_SLURM") == "drain",
         most_percent=float(os.environ.get("GPU_FLEET_READY_MOST_DRAINED") or 5),
     )
@@ -172,23 +170,12 @@ def main(arguments: Sequence[str]) -> int:
         done = str(error)
     said = directory / "slurm-said"
     if done and done != text_of(said):  # once, and not every minute
-        _log(done)
+        log(PROGRAM, done)
     replace(said, done)
     replace(Path(prefix + "/var/lib/gpu-fleet/textfile/ready_slurm.prom"), metrics(directory))
     return 0
 
 
-def _log(text: str) -> None:
-    print(f"gpu-fleet-ready: {text}", file=sys.stderr)
-    syslog.openlog("gpu-fleet-ready")
-    syslog.syslog(syslog.LOG_WARNING, text)
-
-
 def _note(file: Path, text: str) -> None:
     if not file.exists():
         replace(file, f"{int(time.time())} {text}\n")
-
-
-def _forget(file: Path) -> None:
-    if file.exists():
-        file.unlink()

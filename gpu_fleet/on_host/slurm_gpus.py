@@ -47,7 +47,8 @@ def known(devices: Sequence[Sequence[str]], root: Path = Path("/"), before: Sequ
     by_minor = dict(_of_nvidia(root))
     instances = dict(_of_mig(root))
     renders = sorted((root / "sys/class/drm").glob("renderD*"), key=lambda path: path.joinpath("device").resolve().name)
-    amd = {path.name: str(index) for index, path in enumerate(path for path in renders if _is_amd(path))}
+    of_amd = [path for path in renders if text_of(path / "device/vendor").strip() == "0x1002"]
+    amd = {path.name: str(index) for index, path in enumerate(of_amd)}
     now = [_device(names, by_minor, instances, amd) for names in devices]
     old = [*before, *[Gpu("", "")] * len(now)]
     return [was if was.uuid and not gpu.uuid else gpu for gpu, was in zip(now, old)]
@@ -81,7 +82,3 @@ def _of_mig(root: Path) -> Iterator[tuple[str, str]]:
         found = re.fullmatch(r"gpu(\d+)/gi(\d+)/access (\d+)", line.strip())
         if found:
             yield found[3], f"{found[1]}/{found[2]}"
-
-
-def _is_amd(render: Path) -> bool:
-    return text_of(render / "device/vendor").strip() == "0x1002"

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Sequence
 
-from .slurm_tools import SlurmError, answer, expanded
+from .slurm_tools import columns, expanded, run
 
 # Not COMPLETING: its account no longer pays, though the node may clean up for long after its slurmd was killed.
 _ALIVE = {"CONFIGURING", "RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"}
 _ASKED = ("JobID", "State", "UserName", "Account", "Partition", "NodeList")  # nothing that a user writes
-_COLUMNS = "--Format=" + ",".join(f"{name}:0|" for name in _ASKED)
 _DETAILS = re.compile(r"\bJOB_GRES=\S+\s+((?:Nodes=\S+ CPU_IDs=\S* Mem=\S* GRES=\S*\s+)+)MinCPUsNode=")
 
 
@@ -25,11 +24,8 @@ class Said(NamedTuple):
 
 def asked(job_id: str, node: str, *, with_gpus: bool) -> Said | None:
     """What the controller says of a job; None when it is not, or no longer, on this node. Its GPUs are one question more."""
-    text, status = answer("squeue", "--local", "--all", "--noheader", "--states=all", f"--job={job_id}", _COLUMNS)
-    if status != 0:
-        if "Invalid job id" in text:
-            return None
-        raise SlurmError(f"squeue: {text.strip()}")
+    asked = ("--local", "--all", "--noheader", "--states=all", f"--job={job_id}", columns(_ASKED))
+    text = run("squeue", *asked, fine="Invalid job id")
     # An array's or a heterogeneous job's id gives a line for each of its parts.
     rows = [line.split("|") for line in text.splitlines()]
     row = next((row for row in rows if row[0].strip() == job_id and len(row) > len(_ASKED)), None)
@@ -45,9 +41,7 @@ def asked(job_id: str, node: str, *, with_gpus: bool) -> Said | None:
 def _gpus_on(job_id: str, node: str) -> list[int]:
     """Slurm's numbers. Users write into this answer too (the job's name, command and comment, with lines of their own): none are
     known where two places look like Slurm's."""
-    text, status = answer("scontrol", "--local", "show", "job", job_id, "--details", "--oneliner")
-    if status != 0:
-        raise SlurmError(f"scontrol show job: {text.strip()}")
+    text = run("scontrol", "--local", "show", "job", job_id, "--details", "--oneliner")
     # An array's or a heterogeneous job's id gives each of its parts.
     of_job = [part for part in re.split(r"^(?=JobId=)", text, flags=re.MULTILINE) if re.match(rf"JobId={job_id}\s", part)]
     places = [place for part in of_job for place in _DETAILS.findall(part)]

@@ -19,15 +19,14 @@ from statistics import median
 from typing import Iterator, Mapping, NamedTuple, Sequence
 
 from .files import replace, text_of
-from .metrics import Metrics
+from .metrics import SLURM, Metrics
 from .slurm_job import shared
-from .slurm_tools import SlurmError, run
-from .slurm_waits import Started, counted
+from .slurm_tools import SlurmError, columns, printable, run
+from .slurm_waits import MOST_ACCOUNTS, MOST_PARTITIONS, OTHER, Started, counted
 
 MOST_NODES = 5000
-MOST_ACCOUNTS, MOST_PARTITIONS, MOST_REASONS = 100, 64, 16
+MOST_REASONS = 16
 MOST_TEXT = 100
-OTHER = "other"
 # Of all types of the options --gpus..., tres-alloc has what is needed where AccountingStorageTRES has gres/gpu.
 _JOB = (
     *("Partition", "Account", "State", "Reason", "ArrayTaskID", "SubmitTime", "EligibleTime", "StartTime", "BatchHost"),
@@ -101,7 +100,7 @@ class Node(NamedTuple):
 
 def jobs(now: float) -> list[Jobs]:
     """All that wait or run, and those that ended a while ago. Raises SlurmError."""
-    asked = ("squeue", "--local", "--all", "--states=all", "--noheader", _columns(_JOB))
+    asked = ("squeue", "--local", "--all", "--states=all", "--noheader", columns(_JOB))
     return [_job(row, now) for row in _rows(*asked, count=len(_JOB))]
 
 
@@ -161,7 +160,7 @@ def _number(text: str) -> int:
 def nodes() -> list[Node]:
     """Raises SlurmError."""
     rows: dict[str, list[Sequence[str]]] = {}
-    for row in _rows("sinfo", "--local", "--all", "--noheader", "--Node", _columns(_NODE), count=len(_NODE)):
+    for row in _rows("sinfo", "--local", "--all", "--noheader", "--Node", columns(_NODE), count=len(_NODE)):
         rows.setdefault(row[0], []).append(row)
     found = []
     for name, of_node in rows.items():
@@ -186,11 +185,6 @@ def controller() -> dict[str, int]:
     return {name: int(value[1]) for name, value in found.items() if value}
 
 
-def _columns(names: Sequence[str]) -> str:
-    """A size of 0 neither cuts nor fills; what people write comes last, as it may have the separator in it."""
-    return "--Format=" + ",".join(f"{name}:0|" for name in names)
-
-
 def _rows(*command: str, count: int) -> Iterator[Sequence[str]]:
     for line in run(*command).splitlines():
         row = [field.strip() for field in line.split("|", count - 1)]
@@ -199,7 +193,7 @@ def _rows(*command: str, count: int) -> Iterator[Sequence[str]]:
 
 
 def metrics(of_jobs: Sequence[Jobs], of_nodes: Sequence[Node], of_controller: Mapping[str, float], now: float) -> str:
-    found = Metrics.of_slurm()
+    found = Metrics(known=SLURM, prefix="")
     for name, value in of_controller.items():
         found.add(name, value)
     of_jobs = [one for one in of_jobs if one.use != "ended"]
@@ -275,7 +269,7 @@ def _bounded(counts: Counter[str], most: int) -> Mapping[str, int]:
 
 
 def _text(value: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in value[:MOST_TEXT])
+    return printable(value, MOST_TEXT)
 
 
 def main(_: Sequence[str]) -> int:
@@ -290,10 +284,10 @@ def main(_: Sequence[str]) -> int:
         started = [Started(one.partitions[0], one.account, one.began, one.waited) for one in found if one.began]
         replace(waits, counted(text_of(waits), started, now))
     except SlurmError as error:
-        failed = Metrics.of_slurm()
+        failed = Metrics([str(error)], known=SLURM, prefix="")
         failed.add("gpu_fleet_slurm_success", 0)
         failed.add("gpu_fleet_slurm_timestamp_seconds", int(time.time()))
-        text = f"{failed.render()}# says: {error}\n"
+        text = failed.render()
         print(f"gpu-fleet-slurm-queue: {error}", file=sys.stderr)
     replace(file, text)
     return 0

@@ -7,7 +7,10 @@ import glob
 import os
 import pwd
 import re
+import socket
 import subprocess
+import sys
+import syslog
 from pathlib import Path
 from typing import Iterator, Mapping, Sequence
 
@@ -40,23 +43,41 @@ class SlurmError(Exception):
         super().__init__(line if len(line) <= _SAID else f"{line[: _SAID - 3]}...")
 
 
-def run(program: str, *arguments: str, within_s: float = WITHIN_S) -> str:
-    """What it prints. Raises SlurmError."""
-    text, status = answer(program, *arguments, within_s=within_s)
-    if status != 0:
-        raise SlurmError(f"{' '.join((program, *arguments[:1]))}: {text.strip()}")
-    return text
-
-
-def answer(program: str, *arguments: str, within_s: float = WITHIN_S) -> tuple[str, int]:
-    """What it prints, and its exit status; what it prints of errors, where it is not 0 or it prints nothing else."""
+def run(program: str, *arguments: str, within_s: float = WITHIN_S, fine: str = "") -> str:
+    """What it prints; what it prints of errors, where it fails or prints nothing else. Raises SlurmError where it fails, unless
+    what it says then matches `fine`."""
     environment = {**os.environ, **_configuration()}
     try:
         done = output.run((_path(program), *arguments), within_s, _MOST_BYTES, environment=environment)
     except (OSError, subprocess.SubprocessError) as error:
         raise SlurmError(f"{program}: {error}") from None
-    text = done.stdout if done.returncode == 0 and done.stdout.strip() else done.stdout + done.stderr
-    return text.decode("utf-8", "replace"), done.returncode
+    said = done.stdout if done.returncode == 0 and done.stdout.strip() else done.stdout + done.stderr
+    text = said.decode("utf-8", "replace")
+    if done.returncode != 0 and not (fine and re.search(fine, text, re.MULTILINE)):
+        words = [program, *(word for word in arguments if not word.startswith("--"))][:2]
+        raise SlurmError(f"{' '.join(words)}: {text.strip()}")
+    return text
+
+
+def node() -> str:
+    """Its name, from Slurm where Slurm starts us."""
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+
+
+def printable(text: str, most: int) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+
+
+def log(program: str, text: str) -> None:
+    """Also to syslog: slurmd drops what its programs print (seen with 22.05)."""
+    print(f"{program}: {text}", file=sys.stderr)
+    syslog.openlog(program)
+    syslog.syslog(syslog.LOG_WARNING, text)
+
+
+def columns(names: Sequence[str]) -> str:
+    """A size of 0 neither cuts nor fills; what people write comes last, as it may have the separator in it."""
+    return "--Format=" + ",".join(f"{name}:0|" for name in names)
 
 
 def slurmd() -> tuple[int, str]:

@@ -6,10 +6,10 @@ missed, and no database is asked. Not here: jobs that still wait (slurm_queue.py
 
 from __future__ import annotations
 
-import re
 from typing import Iterable, NamedTuple, Tuple
 
-from .metrics import Metrics
+from .metrics import SLURM, Metrics
+from .samples import parse
 
 LE = (60, 600, 3600, 14400, 43200, 86400)  # seconds: a minute to a day
 MOST_PARTITIONS, MOST_ACCOUNTS = 64, 100
@@ -36,7 +36,7 @@ class Started(NamedTuple):
 
 def counted(before: str, started: Iterable[Started], now: float) -> str:
     """The file with the jobs that have begun since it was written. `before`: empty for the first run, which counts none."""
-    values = _read(before)
+    values: dict[_Key, float] = {(one.name, tuple(one.labels.values())): one.value for one in parse(before, "gpu_fleet_slurm_.*")}
     until = now - SETTLED_S
     since = values.get((_UNTIL, ()), until)
     if since > now:  # the clock was set back: what began meanwhile is lost, and what begins now is counted
@@ -46,7 +46,7 @@ def counted(before: str, started: Iterable[Started], now: float) -> str:
         if since < job.at <= until:
             _count(values, job)
     values[_UNTIL, ()] = until
-    found = Metrics.of_slurm()
+    found = Metrics(known=SLURM, prefix="")
     for (name, labels), value in values.items():
         found.add(name, round(value), *labels)
     return found.render()
@@ -70,13 +70,3 @@ def _count(values: dict[_Key, float], job: Started) -> None:
 def _known(values: dict[_Key, float], name: str, label: str, most: int) -> str:
     known = {labels[0] for one, labels in values if one == name}
     return label if label in known or len(known) < most else OTHER
-
-
-def _read(text: str) -> dict[_Key, float]:
-    found: dict[_Key, float] = {}
-    for line in text.splitlines():
-        sample = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? (\S+)", line)
-        if sample:
-            labels = re.findall(r'[a-z]+="((?:[^"\\]|\\.)*)"', sample[2] or "")
-            found[sample[1], tuple(re.sub(r"\\(.)", r"\1", label) for label in labels)] = float(sample[3])
-    return found

@@ -19,7 +19,6 @@ from .metrics import Metrics
 from .tools import CollectError, Stopped, Tools
 
 INTERVAL_S = 15
-SAYS_LINES = 3  # the last ones: a traceback ends with its reason
 COLLECTORS = Path(__file__).parent / "collect"
 
 
@@ -73,6 +72,4 @@ def write(directory: Path, tools: Tools, name: str) -> None:
     metrics.add("collector_success", success, name)
     metrics.add("collector_duration_seconds", round(ended - began, 3), name)
     metrics.add("collector_timestamp_seconds", int(ended), name)
-    # Comments to Prometheus; converge's check shows them as the reason of the failure.
-    says = "".join(f"# says: {line}\n" for line in metrics.said[-SAYS_LINES:])
-    replace(directory / f"gpu_{name}.prom", metrics.render() + says)
+    replace(directory / f"gpu_{name}.prom", metrics.render())

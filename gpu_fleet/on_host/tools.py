@@ -20,7 +20,6 @@ from .files import replace
 
 TERM_S = 2.0  # from SIGTERM to SIGKILL
 KILL_S = 1.0  # from SIGKILL to giving up
-POLL_S = 0.005  # at first; a tool takes from 10 ms to seconds
 
 # Non-login shells and service managers often have a PATH without these: ROCm installs below /opt, WSL and GKE mount the driver's
 # tools from the host.
@@ -95,36 +94,29 @@ class Tools:
         if self.stopping:
             raise Stopped
         began = time.time()
-        with contextlib.closing(output.Pipe(most)) as pipe:
-            errors = subprocess.STDOUT if with_stderr else subprocess.DEVNULL
-            try:
-                child = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=pipe.end,
-                    stderr=errors,
-                    env=self._environment,
-                    start_new_session=True,
-                    close_fds=True,
-                )
-            except OSError as error:
-                return Answer(f"{command[0]}: {error.strerror}\n", 127)
-            pipe.started()
-            status = _wait(child, within_s, pipe)
-            for signal_number, wait_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
-                if status is not None:
-                    break
-                _signal(child.pid, signal_number)
-                if _wait(child, wait_s, None) is not None:
-                    break
-            left = self._end(child.pid, killed=status is None)
-            if left:
-                self._remember(left, began)
-                raise CollectError(_hangs(left.name, left.pid, began))
-            text = pipe.text()
-            if pipe.is_cut and not cut:
-                raise TooMuch(str(output.TooMuch(command[0], most)))
-            return Answer(text, status)
+        nothing, pipe, errors = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT if with_stderr else subprocess.DEVNULL
+        try:
+            child = subprocess.Popen(
+                command, stdin=nothing, stdout=pipe, stderr=errors, env=self._environment, start_new_session=True
+            )
+        except OSError as error:
+            return Answer(f"{command[0]}: {error.strerror}\n", 127)
+        assert child.stdout
+        with child.stdout:
+            said = output.Output(child, most)
+            status = child.returncode if said.has_ended(within_s, until_cut=True) else None
+            for number, wait_s in ((signal.SIGTERM, TERM_S), (signal.SIGKILL, KILL_S)):
+                if child.returncode is None:
+                    with contextlib.suppress(OSError):
+                        os.killpg(child.pid, number)
+                    said.has_ended(wait_s)
+            left = self._end(child.pid) if status is None else None
+        if left:
+            self._remember(left, began)
+            raise CollectError(_hangs(left.name, left.pid, began))
+        if said.is_cut and not cut:
+            raise TooMuch(str(output.TooMuch(command[0], most)))
+        return Answer(said.stdout.decode("utf-8", "replace"), status)
 
     def hanging(self) -> str:
         """What nothing can kill, as a reason why there is no result; empty when there is no such process any more."""
@@ -140,11 +132,11 @@ class Tools:
             self._record.unlink()
         return ""
 
-    def _end(self, session: int, *, killed: bool) -> Process | None:
+    def _end(self, session: int) -> Process | None:
         """Ends what is left of a session; returns a process that cannot be ended."""
         deadline = time.monotonic() + KILL_S
         while True:
-            left = [process for process in _processes() if _session(process.pid) == session] if killed else []
+            left = [process for process in _processes() if _session(process.pid) == session]
             if not left:
                 return None
             if time.monotonic() > deadline:
@@ -172,23 +164,6 @@ def _session(pid: int) -> int:
         return -1
 
 
-def _wait(child: subprocess.Popen[bytes], within_s: float, pipe: output.Pipe | None) -> int | None:
-    """The exit status, or None: it prints too much, or does not end. Popen.wait(timeout) begins with longer pauses."""
-    deadline, pause = time.monotonic() + within_s, POLL_S
-    while child.poll() is None:
-        left = deadline - time.monotonic()
-        if left <= 0 or (pipe and pipe.is_cut):
-            return None
-        (pipe.take if pipe else time.sleep)(min(pause, left))
-        pause = min(pause * 1.5, 0.1)
-    return child.returncode
-
-
-def _signal(session: int, number: int) -> None:
-    with contextlib.suppress(OSError):
-        os.killpg(session, number)
-
-
 def _processes(pid: int | None = None) -> Iterator[Process]:
     """Those that have not ended, or that of this pid. A zombie has ended, unless threads of it are left."""
     for directory in Path("/proc").glob("[0-9]*") if pid is None else [Path(f"/proc/{pid}")]:
@@ -196,14 +171,10 @@ def _processes(pid: int | None = None) -> Iterator[Process]:
             text = (directory / "stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        name, rest = _stat(text)
+        before, _, after = text.rpartition(")")  # a name may contain anything
+        name, rest = before.partition("(")[2], after.split()
         if rest[0] != "Z" or int(rest[17]) > 1:
             yield Process(int(directory.name), int(rest[19]), name)
-
-
-def _stat(text: str) -> tuple[str, Sequence[str]]:
-    """The name, which may contain anything, and the fields after it, from the state on."""
-    return text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
 
 
 def _places(environment: Mapping[str, str]) -> Iterator[str]:

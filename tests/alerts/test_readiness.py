@@ -99,7 +99,7 @@ def test_a_node_fails_where_an_alert_pages_about_its_gpus_or_links(tmp_path: Pat
 
 def test_a_pcie_error_that_the_driver_could_not_handle_warns() -> None:
     said = Sample("gpu_fleet_pcie_error_last_timestamp_seconds", {"pci": "0000:03:00"}, 600)
-    on_host = evaluated(Facts("", 0, [Sample("node_gpu_info", {"gpu": "0"}, 1)], [said]), json.loads(table()))
+    on_host = evaluated(Facts(0, [Sample("node_gpu_info", {"gpu": "0"}, 1)], [said]), json.loads(table()))
     assert [(one.state, one.code) for one in on_host] == [(WARN, "pcie_error")]
     in_cluster = [one for one in json.loads(cluster_table("d", "c", 15))["signals"] if one["code"] == "pcie_error"]
     assert [one["state"] for one in in_cluster] == [WARN]
@@ -142,7 +142,7 @@ def facts(case: Mapping[str, Any], at_s: int, instance: str) -> Facts:
             samples.append(Sample(name, series.labels, value))
             if "model" in series.labels:
                 samples.append(Sample("node_gpu_info", series.labels, 1))
-    return Facts("", expected, samples, kernel)
+    return Facts(expected, samples, kernel)
 
 
 @pytest.mark.parametrize("alert", [alert for alert in PAGES if alert not in NOT_ON_HOSTS])

@@ -45,8 +45,6 @@ def main(arguments: list[str]) -> int:
                 known = state.setdefault(unit, fresh())
                 known["loaded"], known["pinned"], known["mask known"], known["said"] = text, known["enabled"], known["masked"], ""
                 known.pop("drop-in", None)
-    elif verb == "show" and "ExecMainStatus" in arguments:
-        print(exit_status(state.get(rest[-1], fresh())))
     elif verb == "show" and "--value" in rest:
         print(state.get(rest[-1], fresh()).get("dropins", ""))
     elif verb == "show":
@@ -113,10 +111,11 @@ def show(name: str, unit: dict) -> None:
     print(f"InvocationID={unit['run']}")
     print(f"NRestarts={unit['restarts']}")
     print(f"DropInPaths={unit.get('dropins', '')}")
+    print(f"ExecMainStatus={exit_status(unit)}")
 
 
 def exit_status(unit: dict) -> str:
-    for line in unit["loaded"].splitlines():
+    for line in (unit["loaded"] or "").splitlines():
         if line.startswith("ExecStart=/bin/false"):
             return line.removeprefix("ExecStart=/bin/false").strip() or "1"
     return "0"

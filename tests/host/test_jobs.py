@@ -126,7 +126,7 @@ def slurm(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     monkeypatch.setenv("GPU_FLEET_PREFIX", str(tmp_path))
     monkeypatch.setenv("GPU_FLEET_ROOT", str(driver))
     monkeypatch.setattr(jobs, "slurmd", lambda: (100, "5"))
-    monkeypatch.setattr(jobs, "_log", lambda text: None)
+    monkeypatch.setattr(jobs, "log", lambda *_: None)
     monkeypatch.setattr(jobs.time, "time", lambda: NOW)
     (tmp_path / "var/lib/gpu-fleet/textfile").mkdir(parents=True)
     return directory
@@ -190,10 +190,10 @@ def test_a_prolog_never_fails_and_a_job_without_gpus_has_no_series(slurm: Path, 
 def test_until_the_first_prolog_the_node_has_the_name_that_the_host_has_now(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (slurm / "listpids").write_text(f"{LISTED}1234     4711     batch    0       0\n")
     controller_says(slurm, "4711")
-    monkeypatch.setattr(jobs.socket, "gethostname", lambda: "installer")
+    monkeypatch.setattr(slurm_tools.socket, "gethostname", lambda: "installer")
     called("sweep", monkeypatch)
     assert series(slurm) == []
-    monkeypatch.setattr(jobs.socket, "gethostname", lambda: "gpu-001.example.com")
+    monkeypatch.setattr(slurm_tools.socket, "gethostname", lambda: "gpu-001.example.com")
     called("sweep", monkeypatch, NOW + 15)
     assert len(series(slurm)) == 2
 

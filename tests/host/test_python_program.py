@@ -13,9 +13,9 @@ import pytest
 
 from gpu_fleet.host.parts.python import Python
 from gpu_fleet.host.program import host_modules, zipped
+from gpu_fleet.on_host import dnf
 from gpu_fleet.on_host.converge import events
 from gpu_fleet.on_host.converge.settings import is_setting
-from gpu_fleet.on_host.converge.transaction_rhel import planned_by_dnf
 from tests.host.hosts import Run, SimulatedHost, page, path_without, snapshot
 
 
@@ -253,8 +253,6 @@ def test_the_names_in_dnfs_table() -> None:
         "",
         "Transaction Summary",
     ]
-    assert planned_by_dnf(table, "x86_64") == [
-        "a-name-that-is-too-long-for-its-column",
-        "datacenter-gpu-manager-4-core",
-        "glibc32.i686",
-    ]
+    text = "\n".join(table)
+    names = ["a-name-that-is-too-long-for-its-column", "datacenter-gpu-manager-4-core", "glibc32.i686"]
+    assert (dnf.installs(text, "x86_64"), dnf.replaces(text)) == (names, ["openssl"])

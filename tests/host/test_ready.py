@@ -25,7 +25,7 @@ NOW = 1_700_000_000.0
 
 
 def facts(text: str, *kernel: Sample, mode: str = "dcgm-exporter", expected: int = 0, **more: Any) -> Facts:
-    return Facts(mode, expected, list(parse(text, r"\w+")), list(kernel), **more)
+    return Facts(expected, list(parse(text, r"\w+")), list(kernel), **more)
 
 
 def body(fixture: str) -> str:
@@ -264,7 +264,15 @@ def test_the_service_writes_what_the_command_says_and_a_metric(
 
 def test_the_end_of_a_maintenance_by_a_clock_that_was_ahead_excuses_nothing() -> None:
     over = Sample("gpu_fleet_maintenance_end_timestamp_seconds", {}, time.time() + 86400)
-    assert ("fail", "xid_79") in codes(evaluated(Facts("dcgm-exporter", 0, [over], [xid("79")]), TABLE))
+    assert ("fail", "xid_79") in codes(evaluated(Facts(0, [over], [xid("79")]), TABLE))
+
+
+def test_what_a_collector_wrote_by_a_clock_that_was_ahead_is_not_of_this_minute() -> None:
+    def read(ago_s: float) -> list[Sample]:
+        at = Sample("node_gpu_collector_timestamp_seconds", {"collector": "amd"}, time.time() - ago_s)
+        return [Sample("node_gpu_collector_success", {"collector": "amd"}, 1), at]
+
+    assert [ready._is_fresh(read(ago_s)) for ago_s in (3, 61, -3, -3600)] == [True, False, True, False]
 
 
 def test_an_exporter_that_does_not_answer_is_unknown(host: Any) -> None:

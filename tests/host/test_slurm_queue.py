@@ -270,7 +270,7 @@ def test_a_controller_that_does_not_answer_leaves_no_old_numbers(answers: Path) 
     found = said(answers)
     assert found == {"gpu_fleet_slurm_success": "0", "gpu_fleet_slurm_timestamp_seconds": str(NOW)}
     file = answers / "var/lib/gpu-fleet/textfile/slurm_queue.prom"
-    assert "# says: sinfo --local: slurm_load_partitions: Unable to contact slurm controller" in file.read_text()
+    assert "# says: sinfo: slurm_load_partitions: Unable to contact slurm controller" in file.read_text()
 
 
 def test_a_host_that_no_longer_asks_keeps_no_file(answers: Path, monkeypatch: pytest.MonkeyPatch) -> None:

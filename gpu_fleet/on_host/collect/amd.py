@@ -22,6 +22,7 @@ import re
 from pathlib import Path
 from typing import Iterator, Sequence, Tuple
 
+from ..files import text_of
 from ..metrics import Metrics
 from ..tools import CollectError, Tools
 
@@ -78,20 +79,15 @@ MAXIMUM = {
     **dict.fromkeys(("power_draw_watts", "power_limit_watts", "power_maximum"), 10_000),
 }
 MEMORY = ("memory_total_bytes", "memory_used_bytes")
+_LIMITS = {"junction": "temperature_limit_celsius", "mem": "memory_temperature_limit_celsius"}  # by the label of a sensor
 READINGS = ("memory_used_bytes", "utilization_percent", "hottest", "edge", "power_draw_watts")
 # What the file has, and from which values it is taken, the first that was printed.
 SAMPLES = (
-    ("memory_total_bytes", ("memory_total_bytes",)),
-    ("memory_used_bytes", ("memory_used_bytes",)),
-    ("utilization_percent", ("utilization_percent",)),
+    *((name, (name,)) for name in (*MEMORY, "utilization_percent", "power_draw_watts", "memory_temperature_celsius")),
+    *((name, (name,)) for name in ("temperature_limit_celsius", "memory_temperature_limit_celsius")),
+    *((name, (name,)) for name in ("ecc_corrected_total", "ecc_uncorrected_total")),
     ("temperature_celsius", ("hottest", "edge")),
-    ("power_draw_watts", ("power_draw_watts",)),
     ("power_limit_watts", ("power_limit_watts", "power_maximum")),
-    ("memory_temperature_celsius", ("memory_temperature_celsius",)),
-    ("temperature_limit_celsius", ("temperature_limit_celsius",)),
-    ("memory_temperature_limit_celsius", ("memory_temperature_limit_celsius",)),
-    ("ecc_corrected_total", ("ecc_corrected_total",)),
-    ("ecc_uncorrected_total", ("ecc_uncorrected_total",)),
 )
 
 
@@ -217,26 +213,19 @@ def sysfs(driver: Path) -> Iterator[tuple[str, dict[str, float]]]:
     for device in sorted(driver.glob("*:*")):
         values: dict[str, float] = {}
         for file in device.glob("ras/*_err_count"):
-            for kind, count in re.findall(r"^(ue|ce): *(\d+)", _read(file), re.MULTILINE):
+            for kind, count in re.findall(r"^(ue|ce): *(\d+)", text_of(file), re.MULTILINE):
                 name = "ecc_uncorrected_total" if kind == "ue" else "ecc_corrected_total"
                 values[name] = values.get(name, 0) + int(count)
         for name in MEMORY:
-            text = _read(device / f"mem_info_vram_{name.split('_')[1]}")
+            text = text_of(device / f"mem_info_vram_{name.split('_')[1]}").strip()
             if text.isdigit():
                 values[name] = int(text)
         for label in sorted(device.glob("hwmon/hwmon*/temp*_label")):
-            metric = {"junction": "temperature_limit_celsius", "mem": "memory_temperature_limit_celsius"}.get(_read(label))
-            limit = _read(label.with_name(label.name.replace("_label", "_crit")))
+            metric = _LIMITS.get(text_of(label).strip())
+            limit = text_of(label.with_name(label.name.replace("_label", "_crit"))).strip()
             if metric and limit.isdigit():
                 values.setdefault(metric, int(limit) / 1000)
         yield device.name[:-2].lower(), values
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 _BEGINS = re.compile(r'[ \t]*([{[][ \t\r]*([\]\[{}"].*)?|,[ \t\r]*)')

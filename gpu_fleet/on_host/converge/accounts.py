@@ -16,7 +16,7 @@ from .events import say
 from .host import Host, has_our_name
 from .manifest import User
 from .processes import has_user, is_of_prefix, pids, send
-from .programs import must, pause, read_or_empty
+from .programs import must, read_or_empty, until
 from .records import Placed, Record
 
 _FILES = ("/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow", "/etc")
@@ -165,11 +165,12 @@ class Accounts:
     def _end_processes(self, uid: int) -> None:
         """Of ours, for which userdel would refuse. supervisord ends a program's process group; timeout, and the nvidia-smi that
         it runs, are in one of their own. Containers may have processes under the same number: those are not ours."""
-        for _ in range(50):
+
+        def have_ended() -> bool:
             left = [pid for pid in pids() if has_user(pid, uid) and is_of_prefix(pid, self._host.prefix)]
-            if not [pid for pid in left if send(pid, signal.SIGKILL)]:
-                return
-            pause()
+            return not [pid for pid in left if send(pid, signal.SIGKILL)]
+
+        until(50, have_ended)
 
     def drop_group(self, name: str) -> None:
         if _is_local("group", name):  # groupdel removes no other

@@ -10,9 +10,10 @@ import fcntl
 import os
 import stat
 import struct
-from typing import Iterable, Iterator
+from typing import Iterable
 
 from .causes import APPEND_ONLY, IMMUTABLE, flags_of
+from .disk import opened
 from .host import Host
 from .programs import run
 
@@ -57,21 +58,8 @@ def unlock(host: Host, unusual: dict[str, str], paths: Iterable[str]) -> None:
         if "chattr" not in unusual.get(each, ""):
             continue
         flags = flags_of(host.at(each))
-        descriptor = os.open(host.at(each), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-        try:
-            fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("L", flags & ~(IMMUTABLE | APPEND_ONLY)))
-        finally:
-            os.close(descriptor)
-
-
-@contextlib.contextmanager
-def opened(name: str, directory: int | None = None) -> Iterator[int]:
-    """A file or a directory that is no link: whoever may write in its directory may exchange it at any moment."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        with opened(host.at(each)) as file:
+            fcntl.ioctl(file, _SET_FLAGS, struct.pack("L", flags & ~(IMMUTABLE | APPEND_ONLY)))
 
 
 def own_directory(path: str, uid: int, gid: int, whole: bool) -> None:

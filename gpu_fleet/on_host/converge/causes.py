@@ -10,6 +10,8 @@ import re
 import struct
 from typing import Iterator, NamedTuple, Sequence
 
+from .disk import opened
+
 GET_FLAGS = 0x80086601  # of <linux/fs.h>, on 64-bit machines
 IMMUTABLE = 0x10
 APPEND_ONLY = 0x20
@@ -196,14 +198,9 @@ def _mount(path: str) -> str:
 def flags_of(path: str) -> int:
     """0 on file systems that know none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with opened(path) as file:
+            buffer = bytearray(8)
+            fcntl.ioctl(file, GET_FLAGS, buffer)
+            return int(struct.unpack("L", buffer)[0])
     except OSError:
         return 0
-    try:
-        buffer = bytearray(8)
-        fcntl.ioctl(descriptor, GET_FLAGS, buffer)
-        return int(struct.unpack("L", buffer)[0])
-    except OSError:
-        return 0
-    finally:
-        os.close(descriptor)

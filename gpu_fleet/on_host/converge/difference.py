@@ -6,7 +6,6 @@ import os
 import re
 from typing import NamedTuple
 
-from .disk import exists
 from .events import say
 from .files import NEW
 from .host import ENV_FILE, Host, has_our_name
@@ -244,7 +243,7 @@ class Differences:
 
     def _work(self, found: Difference) -> None:
         """Everything is in place and running, but does it work? Asked only then: any other difference explains a failure."""
-        reason = self._on.readiness.works_soon(found.part)
+        reason = self._on.readiness.unmet_after(found.part, 5)
         if not reason:
             return
         if not found.part.units:
@@ -258,7 +257,7 @@ def is_saved_first(host: Host, placed: Placed, action: Action) -> bool:
     if action.operation not in ("file", "download"):
         return False
     at = host.at(action.key)
-    if not os.path.isfile(at) and not (exists(at) and os.path.islink(at)):
+    if not os.path.isfile(at) and not os.path.islink(at):
         return False
     if placed.get("file" if action.operation == "file" else "bin", action.key):
         return False

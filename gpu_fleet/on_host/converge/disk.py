@@ -6,9 +6,19 @@ import contextlib
 import hashlib
 import os
 import shutil
-from typing import Union
+from typing import Iterator, Union
 
 Content = Union[bytes, str]  # the bytes themselves, or the path of a file that has them
+
+
+@contextlib.contextmanager
+def opened(name: str, directory: int | None = None) -> Iterator[int]:
+    """A file or a directory that is no link: whoever may write in its directory may exchange it at any moment."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def sync(path: str) -> None:
@@ -79,8 +89,7 @@ def has_content(path: str, content: bytes) -> bool:
 
 def create(path: str, content: Content, mode: int = 0o600) -> None:
     """A new file in place of what a killed run left; nobody else can read it before it has its mode."""
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+    unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with contextlib.suppress(OSError):
         os.removexattr(descriptor, "system.posix_acl_access")  # which a directory may pass on
@@ -111,9 +120,9 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def exists(path: str) -> bool:
-    """Also as a link to nowhere."""
-    return os.path.lexists(path)
+def unlink(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        os.unlink(path)
 
 
 def remove_tree(path: str) -> None:
@@ -121,8 +130,7 @@ def remove_tree(path: str) -> None:
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
+        unlink(path)
 
 
 def remove_empty(path: str) -> bool:
@@ -144,8 +152,7 @@ def copy_exactly(source: str, target: str) -> None:
             copy_exactly(os.path.join(source, name), os.path.join(target, name))
         shutil.copystat(source, target)
     elif os.path.isfile(source):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(target)
+        unlink(target)
         shutil.copy2(source, target)
     else:
         status = os.lstat(source)  # a pipe, a socket or a device

@@ -67,7 +67,7 @@ class Report:
         if failure:
             error: dict[str, object] = {"code": failure.code, "message": failure.message.rstrip("\n")}
             if failure.log:
-                error["log"] = _lines(failure.log)
+                error["log"] = [line for text in failure.log for line in text.split("\n")]
             event["error"] = error
             say(f"{name}: {failure.message}")
         emit(event)
@@ -100,7 +100,3 @@ class Report:
             }
         )
         return 1 if self.failed else 4 if self.drift else 0
-
-
-def _lines(log: Sequence[str]) -> list[str]:
-    return [line for text in log for line in text.split("\n")]

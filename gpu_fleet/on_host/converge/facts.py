@@ -17,11 +17,10 @@ PROBE_TIMEOUT_S = 120  # nvidia-smi takes about a second per GPU when persistenc
 _CAUSES = {10: "no-driver", 11: "gpu-count", 12: "unsupported", 13: "download", 14: "old-driver"}
 
 
-class FatalProbe(Exception):
-    def __init__(self, part: str, failure: Failure) -> None:
-        super().__init__(part)
-        self.part = part
-        self.failure = failure
+class FatalProbe(Failure):
+    """`part`: whose probe it is."""
+
+    part = ""
 
 
 def run_probes(host: Host, parts: dict[str, Part], settings: Settings) -> dict[str, Failure]:
@@ -38,9 +37,10 @@ def run_probes(host: Host, parts: dict[str, Part], settings: Settings) -> dict[s
                 settings.merge()
                 continue
             reason = "\n".join(line for line in found.reason.split("\n") if line.strip(" "))
-            failure = Failure(_CAUSES.get(found.code, "internal"), reason or f"the probe {module} says no reason")
+            failure = FatalProbe(_CAUSES.get(found.code, "internal"), reason or f"the probe {module} says no reason")
+            failure.part = part.name
             if is_fatal:
-                raise FatalProbe(part.name, failure)
+                raise failure
             failed[part.name] = Failure(failure.code, failure.message.replace("\n", " "))
     return failed
 

@@ -14,7 +14,7 @@ import urllib.parse
 import urllib.request
 from typing import Iterator
 
-from .disk import create
+from .disk import create, unlink
 from .errors import Failure
 from .events import say, without_password
 
@@ -38,10 +38,10 @@ def fetch(url: str, path: str, most: int, what: str) -> None:
                 _fetch(url, path, most)
             return
         except TooLarge:
-            _unlink(path)
+            unlink(path)
             raise
         except (OSError, http.client.HTTPException, ValueError) as error:
-            _unlink(path)
+            unlink(path)
             if number + 1 < _TRIES and _may_pass(error):
                 time.sleep(1 << number)
                 continue
@@ -127,8 +127,3 @@ def _failure(name: str, path: str, error: Exception) -> Failure:
         now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         said += f"; this host's clock says {now} UTC: correct it if that is wrong (timedatectl)"
     return Failure.saying("download", f"cannot get {name}", said)
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)

@@ -10,11 +10,11 @@ import stat
 from typing import Iterable
 
 from . import attributes
-from .disk import Disk, copy_exactly, create, exists, remove_tree, sha256_of
+from .disk import Disk, copy_exactly, create, opened, remove_tree, sha256_of, unlink
 from .errors import Failure, attempt
 from .host import Host, has_our_name
 from .manifest import Directory, File
-from .programs import has, run
+from .programs import run
 from .records import Placed, Record
 
 NEW = ".gpu-fleet-new"  # a suffix that no service reads
@@ -23,11 +23,11 @@ NEW = ".gpu-fleet-new"  # a suffix that no service reads
 class Files:
     """`unusual`: what attributes.survey found."""
 
-    def __init__(self, host: Host, disk: Disk, placed: Placed) -> None:
+    def __init__(self, host: Host, disk: Disk, placed: Placed, unusual: dict[str, str] | None = None) -> None:
         self._host = host
         self._disk = disk
         self._placed = placed
-        self.unusual: dict[str, str] = {}
+        self.unusual = unusual or {}
 
     # --- differences, empty where there is none ---------------------------------------------------------------------------------
 
@@ -136,14 +136,14 @@ class Files:
             with attempt(f"cannot write {self._host.at(file.path)}"):
                 create(new, file.content)
         except Failure:
-            _unlink(new)
+            unlink(new)
             raise
         self.swap_in(file.path, file.mode, file.owner, file.group)
 
     def swap_in(self, path: str, mode: int, owner: str, group: str) -> None:
         """The new version becomes `path`."""
         at, new = self._host.at(path), self.new_name(path)
-        with attempt(f"cannot set the mode of {at}"), attributes.opened(new) as file:
+        with attempt(f"cannot set the mode of {at}"), opened(new) as file:
             os.fchmod(file, mode)
         self._set_owner(path, owner, group, new)
         with attempt(f"cannot write {at}"):
@@ -162,7 +162,7 @@ class Files:
             if os.path.isdir(new):
                 attributes.own_directory(new, uid, gid, whole)
             else:
-                with attributes.opened(new) as file:
+                with opened(new) as file:
                     attributes.own(file, uid, gid)
 
     def missing_parents(self, path: str) -> list[str]:
@@ -192,8 +192,7 @@ class Files:
         starts programs in /opt/gpu-fleet/bin and libexec in their own domain (unconfined_service_t) only where that label is
         bin_t; otherwise they would run in systemd's domain (init_t), with its permissions and restrictions.
         Source: corecommands.fc and unconfinedservice.te of fedora-selinux/selinux-policy, read 2026-11-21."""
-        if has("restorecon"):
-            run("restorecon", self._host.at(directory))
+        run("restorecon", self._host.at(directory))
 
     def place_directory(self, directory: Directory) -> None:
         path, mode, owner, group, contents = directory
@@ -206,8 +205,8 @@ class Files:
                 self._replace_link(path)
         if not os.path.isdir(at):
             # A file or dangling link in place of a directory of ours is only a change to our installation.
-            if exists(at) and recorded:
-                _unlink(at)
+            if os.path.lexists(at) and recorded:
+                unlink(at)
             self.make_parents(path)
             with attempt(f"cannot create the directory {at}"):
                 os.mkdir(os.path.realpath(at), mode)  # at may be an administrator's link to nowhere
@@ -242,8 +241,8 @@ class Files:
         self.unlock(path)
         self._disk.will_flush(os.path.dirname(self._host.at(path)))
         with attempt(f"cannot remove {self._host.at(path)}"):
-            _unlink(self._host.at(path))
-            _unlink(self.new_name(path))
+            unlink(self._host.at(path))
+            unlink(self.new_name(path))
 
     def drop_directory(self, path: str) -> None:
         """One that our programs filled."""
@@ -258,7 +257,7 @@ class Files:
         for record in sorted(records, key=lambda record: record.key, reverse=True):
             at = self._host.at(record.key)
             if os.path.islink(at):
-                _unlink(at)
+                unlink(at)
             elif os.path.isdir(at):
                 try:
                     os.rmdir(at)
@@ -282,8 +281,3 @@ def group_name(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return "UNKNOWN"
-
-
-def _unlink(path: str) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        os.unlink(path)

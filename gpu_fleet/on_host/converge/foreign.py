@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from .disk import Disk, copy_exactly, exists, remove_empty, remove_tree, sync_tree
+from .disk import Disk, copy_exactly, remove_empty, remove_tree, sync_tree
 from .errors import attempt
 from .files import Files
 from .host import Host
@@ -38,7 +38,7 @@ class Foreign:
     def restore(self, path: str) -> None:
         """The file that existed before ours. Its saved copy stays until `drop_saved`."""
         copy, at = self._saved + path, self._host.at(path)
-        if not exists(copy):
+        if not os.path.lexists(copy):
             return
         new = self._files.new_name(path)
         remove_tree(new)
@@ -68,5 +68,5 @@ class Foreign:
             for name in (*names, *links):
                 path = os.path.join(directory, name)[len(self._saved) :]
                 at = self._host.at(path)
-                if os.path.isdir(os.path.dirname(at)) and not exists(at):
+                if os.path.isdir(os.path.dirname(at)) and not os.path.lexists(at):
                     self.restore(path)

@@ -24,7 +24,7 @@ from .. import output
 from .disk import create
 from .host import PROGRAM, Host
 from .processes import pids
-from .programs import read_or_empty, run
+from .programs import lines_of, read_or_empty, run
 
 VERB = "gpu-containers"
 OURS = "gpu-fleet-dcgm-exporter"  # dcgm_container.py; starting it again is all that it takes
@@ -69,7 +69,7 @@ def _at_risk(host: Host) -> AtRisk:
     create(program, f"{host.bundle}/{PROGRAM}")
     unit = ("--quiet", "--collect", "--pipe", "--wait", f"--property=RuntimeMaxSec={_WITHIN_S}", "--property=TimeoutStopSec=5")
     done = run("systemd-run", *unit, sys.executable, "-I", "-S", "-B", program, VERB)
-    found = [line for line in done.stdout.split("\n") if line]
+    found = lines_of(done.stdout)
     if not done.ok:
         said = done.stderr.strip().split("\n")[-1]
         found = [f"containers, if any has GPUs: looking for them failed ({said or f'status {done.code}'})"]

@@ -8,7 +8,7 @@ import os
 from .errors import Failure
 from .events import emit
 from .host import Host
-from .programs import read_or_empty
+from .programs import pairs, read_or_empty
 from .settings import Settings
 
 
@@ -45,5 +45,4 @@ def report_rename(host: Host, settings: Settings) -> None:
 
 def _instance(host: Host) -> str:
     """The name this host was last applied with."""
-    lines = read_or_empty(f"{host.state}/settings").split("\n")
-    return next((line.partition("=")[2] for line in lines if line.startswith("GPU_FLEET_INSTANCE=")), "")
+    return pairs(read_or_empty(f"{host.state}/settings")).get("GPU_FLEET_INSTANCE", "")

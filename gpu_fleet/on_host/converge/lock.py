@@ -27,14 +27,14 @@ class Lock:
     def take(self, verb: str) -> None:
         for tries in range(_TRIES, 0, -1):
             descriptor = self._open()
-            if _try(descriptor, fcntl.LOCK_EX) and self._is_in_place(descriptor):
+            if try_lock(descriptor) and self._is_in_place(descriptor):
                 self._descriptor = descriptor
                 now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
                 os.truncate(descriptor, 0)
                 os.write(descriptor, f"converge {verb}, process {os.getpid()}, since {now}\n".encode())
                 return
             # Checks share the lock, and hold it only briefly: a timer's check must not stop an apply.
-            is_shared = _try(descriptor, fcntl.LOCK_SH)
+            is_shared = try_lock(descriptor, fcntl.LOCK_SH)
             os.close(descriptor)
             if tries == 1 or not is_shared:
                 holder = read_or_empty(self._path).rstrip("\n")
@@ -46,7 +46,7 @@ class Lock:
         with contextlib.suppress(OSError):
             descriptor = os.open(self._path, os.O_RDONLY)
             for tries in range(_TRIES, 0, -1):
-                if _try(descriptor, fcntl.LOCK_SH):
+                if try_lock(descriptor, fcntl.LOCK_SH):
                     self._descriptor = descriptor
                     return
                 if tries > 1:
@@ -68,7 +68,7 @@ class Lock:
         return False
 
 
-def _try(descriptor: int, how: int) -> bool:
+def try_lock(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -8,7 +8,7 @@ from typing import Callable
 from .. import package_errors
 from . import causes
 from .errors import Failure
-from .programs import run
+from .programs import lines_of, run
 
 # Where apt and dnf write; not all of their messages have a path.
 _PLACES = ("/var/cache/apt/archives", "/var/lib/apt/lists", "/var/lib/dpkg", "/var/cache/dnf", "/var/lib/rpm", "/usr", "/tmp")  # noqa: S108
@@ -36,7 +36,7 @@ def of(family: str, name: str, read: Callable[[str], str]) -> Failure:
         code, fix = ("disk-full", full) if full else (code, fix)
     repair = [line for line in read("said").split("\n") if " failed: " in line]
     fix = "; ".join(filter(None, (*repair[-1:], fix)))  # of what an earlier killed run left
-    log = [_without_logins(line) for line in read("stderr").split("\n") if line]
+    log = [_without_logins(line) for line in lines_of(read("stderr"))]
     return Failure(code, f"cannot install package {name}: {_without_logins(what)}{'; ' if fix else ''}{fix}", log)
 
 

@@ -18,9 +18,10 @@ from .errors import Failure
 from .events import say
 from .gpu_containers import GpuContainers
 from .host import PROGRAM, Host
+from .lock import try_lock
 from .manifest import Part
 from .packages_in_use import adopted_by_others, can_purge, stop_services, used_by
-from .programs import must, pause, read_or_empty, run
+from .programs import lines_of, must, pause, read_or_empty, run, until
 from .records import Placed, Record
 
 # How long a run waits for a package manager, which takes minutes even for a driver on a slow mirror. One that hangs (a maintainer
@@ -47,12 +48,8 @@ def _is_present(of: str, name: str) -> bool:
     return _status(name) not in ("", "not-installed", "config-files") if of == "debian" else run("rpm", "-q", name).ok
 
 
-class _Unfinished(Exception):
-    """The package manager was killed before it wrote its status, or was never started."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+class _Unfinished(Failure):
+    """The package manager was killed before it wrote its status, or was never started. The next run settles it."""
 
 
 class Packages:
@@ -95,13 +92,10 @@ class Packages:
                 "again",
             )
         say(f"{part}: installing package {name}")
-        try:
-            code = self._transact(part, _family(), "install", [name])
-        except _Unfinished as unfinished:  # the next run settles it
-            raise unfinished.failure from unfinished
+        code = self._transact(part, _family(), "install", [name])
         errors, refused = self._read("stderr"), self._read("refused").split("\n")[0]
         failure = package_failure.of(_family(), name, self._read) if code != 0 else None
-        said = [line for line in self._read("said").split("\n") if line]
+        said = lines_of(self._read("said"))
         self._record(part)
         if failure is None:
             return said
@@ -122,6 +116,9 @@ class Packages:
 
     def _read(self, name: str) -> str:
         return read_or_empty(f"{self._directory}/{name}")
+
+    def _last_words(self) -> str:
+        return self._read("stderr").rstrip("\n").split("\n")[-1]
 
     def _transact(self, part: str, of: str, verb: str, names: Sequence[str]) -> int:
         """Starts a transaction and waits for its end. Returns its exit code."""
@@ -154,10 +151,8 @@ class Packages:
     def _await_end_of_unit(self) -> None:
         """That of the transaction before: its status is on disk a moment before its unit is gone, which no other may be called as
         until then."""
-        for _ in range(50):
-            if run("systemctl", "show", "--property=LoadState", "--value", _UNIT).stdout.strip() == "not-found":
-                return
-            pause()
+        asked = ("systemctl", "show", "--property=LoadState", "--value", _UNIT)
+        until(50, lambda: run(*asked).stdout.strip() == "not-found")
 
     def _command(self, program: str, *arguments: str) -> list[str]:
         return [sys.executable, "-I", "-S", "-B", program, "transaction", self._directory, *arguments]
@@ -169,11 +164,9 @@ class Packages:
             tries = 3 if self._is_running() else tries - 1
             if tries <= 0 and not self._read("status"):
                 raise _Unfinished(
-                    Failure(
-                        "internal",
-                        "the package manager was killed before it finished; apply again, which first repairs what it left "
-                        f"(journalctl --unit {_UNIT} shows how it ended)",
-                    )
+                    "internal",
+                    "the package manager was killed before it finished; apply again, which first repairs what it left "
+                    f"(journalctl --unit {_UNIT} shows how it ended)",
                 )
             waited_s = int(time.monotonic() - began)
             if waited_s >= next_s:
@@ -192,15 +185,12 @@ class Packages:
 
     def _is_running(self) -> bool:
         with contextlib.suppress(FileNotFoundError), open(f"{self._directory}/lock", "rb") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+            return not try_lock(lock.fileno(), fcntl.LOCK_SH)
         return False
 
     def _record(self, part: str) -> None:
         """Records what the transaction installed as ours, and forgets the transaction."""
-        names = (line.split("\t") for line in self._read("names").split("\n") if line)
+        names = (line.split("\t") for line in lines_of(self._read("names")))
         self._placed.update([Record("package", name, part, how) for name, how in names])
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -220,7 +210,7 @@ class Packages:
             run(*self._command(f"{self._host.bundle}/{PROGRAM}", of, "resolve"))
             say(f"{part}: the package manager was killed before it finished, during an earlier run ({asked})")
             if (self._host.verb, verb, of) == ("apply", "install", "rhel"):
-                again = [line.split("\t")[0] for line in self._read("names").split("\n") if line]
+                again = [line.split("\t")[0] for line in lines_of(self._read("names"))]
         self._record(part)
         if not again:
             return
@@ -230,8 +220,7 @@ class Packages:
         except _Unfinished:
             code = 1
         if code != 0:
-            last = self._read("stderr").rstrip("\n").split("\n")[-1]
-            said = f"rpm had been interrupted, and dnf reinstall failed: {last}"
+            said = f"rpm had been interrupted, and dnf reinstall failed: {self._last_words()}"
         self.said[part] = " ".join((said, *again))
         shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -272,7 +261,6 @@ class Packages:
             except _Unfinished:
                 code = 1
             if code != 0:
-                last = self._read("stderr").rstrip("\n").split("\n")[-1]
-                why = f"it could not be removed: {last}"
+                why = f"it could not be removed: {self._last_words()}"
             shutil.rmtree(self._directory, ignore_errors=True)
         return changes + [f"package {package}: {f'kept, because {why}' if why else 'removed'}" for package in names]

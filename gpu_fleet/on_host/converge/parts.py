@@ -12,8 +12,8 @@ from .events import say
 from .host import ENV_FILE
 from .manifest import Directory, Download, File, Part, Unit, User
 from .packages_in_use import used_by
-from .programs import pause
-from .recording import Recording
+from .programs import until
+from .recording import declare, record_units
 from .records import Record
 from .services import SUPERVISOR_CONFIG, Waiting
 from .things import Things
@@ -24,7 +24,6 @@ class Parts:
     def __init__(self, things: Things, differences: Differences) -> None:
         self._on = things
         self._differences = differences
-        self._recording = Recording(things)
 
     # --- apply ------------------------------------------------------------------------------------------------------------------
 
@@ -37,7 +36,7 @@ class Parts:
         if not difference.actions:
             if part.name != "host":
                 undo.end()  # left by a run that was interrupted after its last change
-            self._recording.declare(difference)
+            declare(self._on, difference)
             return
         say(f"{part.name}: {len(difference.changes)} changes")
         undo.begin(self._on.placed, part.name)
@@ -50,7 +49,7 @@ class Parts:
             if part.name != "host" and not isinstance(failure, Pending):
                 self._put_back(part, undo, failure)
             raise failure from error
-        self._recording.units(part)
+        record_units(self._on, part)
         self._drop(difference.obsolete, ("bin", "dir", "user", "group"), undo)
         self._on.placed.forget(difference.obsolete)
         self._on.foreign.drop_saved()
@@ -71,7 +70,7 @@ class Parts:
             if is_saved_first(self._on.host, self._on.placed, action):
                 say(f"{action.key} existed before: a copy is kept in {self._on.host.state}/saved, and a removal restores it")
                 self._on.foreign.save(action.key)
-        self._recording.declare(difference)
+        declare(self._on, difference)
         if difference.definitions_change and self._on.services.harm(part.units):
             self._place_units_alone(difference, undo, changes)
         stopped = self._perform(difference, ("group", "package", "user", "dir", "foreign"), undo, changes)
@@ -189,12 +188,7 @@ class Parts:
             with contextlib.suppress(Failure):
                 self._on.services.restart(*unit)
         waiting = Waiting()
-        for tries in range(25):
-            if tries:
-                pause()
-            is_steady = not self._on.readiness.unsteady(units, waiting)
-            if is_steady:
-                break
+        is_steady = until(25, lambda: not self._on.readiness.unsteady(units, waiting))
         if old:
             self._place_settings(self._on.wanted.environment_file.content)
         return is_steady

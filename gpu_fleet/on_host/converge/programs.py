@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from .. import output
 from . import causes
@@ -52,11 +51,12 @@ def run(
             raise Failure.of(f"cannot start {command[0]}", error) from error
         return Done(NOT_FOUND, "", f"{command[0]}: {error.strerror}")
     try:
-        printed, errors = output.of(process, _MOST_BYTES)
+        printed = output.Output(process, _MOST_BYTES)
+        printed.has_ended()
     except BaseException:
         process.wait()
         raise
-    return Done(process.returncode, text(printed), text(errors))
+    return Done(process.returncode, text(printed.stdout), text(printed.stderr))
 
 
 def end_on_signals() -> None:
@@ -78,11 +78,7 @@ def must(what: str, *command: str) -> None:
         raise Failure.saying("internal", what, done.stderr)
 
 
-def has(name: str) -> bool:
-    return shutil.which(name) is not None
-
-
-def text(data: bytes) -> str:
+def text(data: bytes | bytearray) -> str:
     """Every byte, whatever it is."""
     return data.decode("utf-8", "surrogateescape")
 
@@ -99,5 +95,23 @@ def read_or_empty(path: str) -> str:
         return ""
 
 
+def lines_of(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line]
+
+
+def pairs(text: str) -> dict[str, str]:
+    """Of lines NAME=value."""
+    return {name: value for name, is_one, value in (line.partition("=") for line in text.split("\n")) if is_one}
+
+
 def pause() -> None:
     time.sleep(0.2)
+
+
+def until(tries: int, is_so: Callable[[], bool]) -> bool:
+    """Was it so, with a pause between two looks?"""
+    for _ in range(tries):
+        if is_so():
+            return True
+        pause()
+    return False

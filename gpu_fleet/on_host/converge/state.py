@@ -10,14 +10,13 @@ packages                     a package transaction, transaction.py
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import hashlib
 import os
 import shutil
 
 from . import compiled
-from .disk import Disk, create, exists, remove_empty, remove_tree, sync_tree
+from .disk import Disk, create, remove_empty, remove_tree, sync_tree, unlink
 from .errors import Failure, attempt
 from .events import say
 from .host import PROGRAM, Host
@@ -68,7 +67,7 @@ def clear_scratch(host: Host) -> None:
 
 def is_absent(host: Host) -> bool:
     """Was nothing applied here, or is nothing left?"""
-    if exists(f"{host.state}/current"):
+    if os.path.lexists(f"{host.state}/current"):
         return False
     return not any(line and not line.startswith("format\t") for line in read_or_empty(f"{host.state}/placed").split("\n"))
 
@@ -127,13 +126,12 @@ def _store_bundle(host: Host, disk: Disk, digest: str) -> None:
                 source = os.path.join(directory, name)
                 create(f"{below}/{name}", source, 0o755 if os.stat(source).st_mode & 0o111 else 0o644)
         sync_tree(f"{copy}.new")
-        if exists(copy):
+        if os.path.lexists(copy):
             os.rename(copy, f"{copy}.old")
         os.rename(f"{copy}.new", copy)
         disk.will_flush(bundles)
     if not os.path.islink(f"{state}/current") or os.readlink(f"{state}/current") != f"bundles/{digest}":
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{state}/current.new")
+        unlink(f"{state}/current.new")
         os.symlink(f"bundles/{digest}", f"{state}/current.new")
         os.rename(f"{state}/current.new", f"{state}/current")
         disk.will_flush(state)
@@ -167,10 +165,9 @@ def tidy(host: Host, has_lock: bool) -> None:
     could not delete this directory with our temporary files in it. One that did not get the lock leaves it: it is another
     run's."""
     close_scratch(host.scratch)
-    if host.verb in ("apply", "remove") and not exists(f"{host.state}/settings"):
+    if host.verb in ("apply", "remove") and not os.path.lexists(f"{host.state}/settings"):
         if has_lock:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{host.state}/lock")
+            unlink(f"{host.state}/lock")
         remove_empty(host.state)
 
 
@@ -194,5 +191,4 @@ def write_metrics(host: Host, items: dict[str, int], failed: int, now: int) -> N
         os.rename(new, host.at(host.metrics))
     except OSError as error:
         say(f"the metrics of this check were not written: {error.strerror}")
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(new)
+        unlink(new)

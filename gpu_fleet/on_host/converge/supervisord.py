@@ -11,10 +11,11 @@ import time
 import xmlrpc.client
 from typing import NamedTuple, Sequence
 
+from .disk import unlink
 from .errors import Failure
 from .host import Host
 from .processes import environment_of, is_of_prefix, pids, send
-from .programs import pause, read_or_empty, run
+from .programs import lines_of, read_or_empty, run, until
 from .records import Placed
 from .services import MOST_RESTARTS, SUPERVISOR_CONFIG, End, Services, Waiting, last_words
 from .settings import Settings
@@ -39,7 +40,6 @@ class Supervisord(Services):
         self._placed = placed
         self._run = host.at(_RUN)
         self._programs: dict[str, _Program] = {}
-        self._answers = False
         self._just_started = False
         self._changes: dict[str, str] | None = None  # what `_reread` found: program -> available, changed or disappeared
 
@@ -69,17 +69,18 @@ class Supervisord(Services):
                 return False
         return True
 
-    def _status(self) -> None:
-        self._answers, self._programs = False, {}
+    def _status(self) -> bool:
+        """Does it answer?"""
+        self._programs = {}
         with contextlib.suppress(OSError):
             if not stat.S_ISSOCK(os.stat(f"{self._run}/supervisor.sock").st_mode):
-                return
+                return False
             answer = self._ask("supervisor.getAllProcessInfo")
-            if isinstance(answer, list):
-                self._answers = True
-                for each in answer:
-                    log = str(each.get("stdout_logfile", ""))
-                    self._programs[str(each["name"])] = _Program(str(each["statename"]), str(each["pid"]), log)
+            for each in answer if isinstance(answer, list) else ():
+                log = str(each.get("stdout_logfile", ""))
+                self._programs[str(each["name"])] = _Program(str(each["statename"]), str(each["pid"]), log)
+            return isinstance(answer, list)
+        return False
 
     def _program(self, unit: str) -> _Program:
         return self._programs.get(unit, _Program())
@@ -87,10 +88,10 @@ class Supervisord(Services):
     # --- the manager itself -----------------------------------------------------------------------------------------------------
 
     def missing(self, changing: Sequence[str]) -> str:
-        self._status()
+        answers = self._status()
         if self._find() is None:
             return "is not installed"
-        if not self._answers:
+        if not answers:
             return "is not running"
         return "to be restarted, because its configuration changed" if SUPERVISOR_CONFIG in changing else ""
 
@@ -104,8 +105,7 @@ class Supervisord(Services):
                 f"the path of the program (supervisord of the host)",
             )
         self._stop_it()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{self._run}/supervisor.sock")
+        unlink(f"{self._run}/supervisor.sock")
         # A clean environment: programs get their values only from the environment file.
         environment = {"PATH": os.environ["PATH"], "HOME": "/", "GPU_FLEET_PREFIX": self._host.prefix}
         done = run(program, "-c", self._host.at(SUPERVISOR_CONFIG), environment=environment, directory=self._run)
@@ -113,11 +113,8 @@ class Supervisord(Services):
             raise Failure.saying("internal", "supervisord did not start", done.stderr)
         self._changes = None
         self.started = True
-        for _ in range(50):
-            self._status()
-            if self._answers:
-                return
-            pause()
+        if until(50, self._status):
+            return
         log = read_or_empty(self._host.at("/var/log/gpu-fleet/supervisord.log")).rstrip("\n").split("\n")[-20:]
         raise Failure("service-failed", "supervisord was started but does not respond", log)
 
@@ -125,29 +122,20 @@ class Supervisord(Services):
         """By a signal, since its configuration may be missing or broken; it stops its programs first."""
         pid = read_or_empty(f"{self._run}/supervisord.pid").strip()
         if pid.isdigit() and is_of_prefix(pid, self._host.prefix) and send(pid, signal.SIGTERM):
-            for _ in range(150):  # programs get 10 s to end
-                if not is_of_prefix(pid, self._host.prefix):
-                    break
-                pause()
+            until(150, lambda: not is_of_prefix(pid, self._host.prefix))  # programs get 10 s to end
         self._stop_orphans()
 
     def _stop_orphans(self) -> None:
         """Programs of a supervisord that was killed keep running and keep their ports. Their environment has supervisord's
         variables and our prefix, so no other process is signalled; this run has neither, also where a loop of them started it."""
-        tries = 50
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            while self._signal_orphans(number) and tries:
-                tries -= 1
-                pause()
+        if not until(50, lambda: not self._signal_orphans(signal.SIGTERM)):
+            until(5, lambda: not self._signal_orphans(signal.SIGKILL))
 
     def _signal_orphans(self, number: signal.Signals) -> bool:
-        found = False
-        for pid in pids():
-            if is_of_prefix(pid, self._host.prefix) and any(
-                variable.startswith("SUPERVISOR_PROCESS_NAME=") for variable in environment_of(pid)
-            ):
-                found = send(pid, number) or found
-        return found
+        """Were there any?"""
+        ours = [pid for pid in pids() if is_of_prefix(pid, self._host.prefix)]
+        orphans = [pid for pid in ours if any(each.startswith("SUPERVISOR_PROCESS_NAME=") for each in environment_of(pid))]
+        return any([send(pid, number) for pid in orphans])  # to each of them
 
     def definitions(self, units: Sequence[tuple[str, str]] = ()) -> None:
         """Reports a broken file in supervisor.d here, instead of when some other program is started."""
@@ -263,7 +251,7 @@ class Supervisord(Services):
         return False
 
     def log(self, unit: str) -> list[str]:
-        return [line for line in _tail(self._program(unit).log, 4000).split("\n") if line][-20:]
+        return lines_of(_tail(self._program(unit).log, 4000))[-20:]
 
     def end(self, unit: str) -> End:
         return End("", last_words("\n".join(_tail(self._program(unit).log, 1 << 20).split("\n")[-201:])))

@@ -16,16 +16,11 @@ from .programs import must, pause, read_or_empty, run
 from .services import MOST_RESTARTS, End, Override, Services, Waiting, last_words
 
 SINCE = 239  # RHEL 8, Debian 10. systemd-run has --collect since 236; older ones ignore most of what confines our services
-_PROPERTIES = [
-    "LoadState",
-    "UnitFileState",
-    "ActiveState",
-    "SubState",
-    "NeedDaemonReload",
-    "InvocationID",
-    "NRestarts",
-    "DropInPaths",
-]  # NRestarts: by systemd
+_PROPERTIES = (
+    *("LoadState", "UnitFileState", "ActiveState", "SubState", "NeedDaemonReload", "InvocationID", "DropInPaths", "WantedBy"),
+    *("NRestarts", "ExecMainStatus"),  # the first: by systemd
+)
+_JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=cat")
 # Links of /run, and links by another name: after a reboot such a unit stays stopped. Source: systemctl(1), read 2026-11-28.
 _NOT_AT_BOOT = ("disabled", "enabled-runtime", "indirect")
 _WANTED_BY = re.compile(r"^WantedBy=(.*)$", re.MULTILINE)
@@ -118,9 +113,7 @@ class Systemd(Services):
         name = f"{unit}.{type}"
         wanted = _WANTED_BY.search(read_or_empty(self._host.at(f"/etc/systemd/system/{name}")))
         others = set(wanted.group(1).split()) - _OF_A_BOOT if wanted else set()
-        return bool(others) and not others <= set(
-            run("systemctl", "show", "--value", "-p", "WantedBy", "--", name).stdout.split()
-        )
+        return bool(others) and not others <= set(self._properties(unit, type)["WantedBy"].split())
 
     def _says_so_of_all(self) -> bool:
         """255 and newer report all units as changed, also those without a file, once somebody has enabled one of them without a
@@ -216,13 +209,12 @@ class Systemd(Services):
         return later["ActiveState"] == "active" and later["InvocationID"] == now["InvocationID"]
 
     def log(self, unit: str) -> list[str]:
-        said = run("journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=20", f"--unit={unit}.service")
+        said = run(*_JOURNAL, "--lines=20", f"--unit={unit}.service")
         return said.stdout.rstrip("\n").split("\n") if said.stdout else []
 
     def end(self, unit: str) -> End:
-        status = run("systemctl", "show", "--value", "-p", "ExecMainStatus", "--", f"{unit}.service").stdout.strip()
-        journal = ("journalctl", "--quiet", "--no-pager", "--output=cat", "--lines=200")
-        words = last_words(run(*journal, f"--unit={unit}.service", "_TRANSPORT=stdout").stdout)
+        status = self._properties(unit, "service")["ExecMainStatus"]
+        words = last_words(run(*_JOURNAL, "--lines=200", f"--unit={unit}.service", "_TRANSPORT=stdout").stdout)
         # 200 to 245: of systemd itself, which could not start the program: systemd.exec(5). What it said is of an earlier start.
         if re.fullmatch("2[0-3][0-9]|24[0-5]", status):
             words = self._end_before_start(unit, status)
@@ -278,7 +270,7 @@ class Systemd(Services):
         environment, of which `environment` keeps what we use."""
         paths = list(self._dropins)
         if type != "service":
-            paths += run("systemctl", "show", "--value", "-p", "DropInPaths", "--", f"{unit}.service").stdout.split()
+            paths += self._properties(unit, "service")["DropInPaths"].split()
         # systemd names what a link leads to, and the link is removed.
         linked = {os.path.realpath(at) for at in map(self._host.at, self.override_directories(unit, type)) if os.path.islink(at)}
         found = []

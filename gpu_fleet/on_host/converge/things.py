@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Callable, NamedTuple
-
 from . import attributes
 from .accounts import Accounts
+from .checks import Readiness
 from .disk import Disk
 from .downloads import Downloads
 from .files import Files
@@ -14,64 +13,38 @@ from .gpu_containers import GpuContainers
 from .host import Host
 from .manifest import Part
 from .packages import Packages
-from .ready import Readiness
 from .records import Placed
 from .services import Services
 from .settings import Settings
 from .wanted import Wanted
 
 
-class Things(NamedTuple):
-    """`parts`: all of the manifest. `services`: those of the service manager of this host. `manager`: a service manager by its
-    name: what an earlier run placed may be of the other one."""
+class Things:
+    """`parts`: all of the manifest. `services`: those of the service manager of this host."""
 
-    host: Host
-    parts: dict[str, Part]
-    settings: Settings
-    wanted: Wanted
-    placed: Placed
-    disk: Disk
-    files: Files
-    downloads: Downloads
-    accounts: Accounts
-    packages: Packages
-    foreign: Foreign
-    services: Services
-    manager: Callable[[str], Services]
-    readiness: Readiness
+    def __init__(self, host: Host, disk: Disk, parts: dict[str, Part], placed: Placed, settings: Settings, manager: str) -> None:
+        self.host, self.disk, self.parts, self.placed, self.settings = host, disk, parts, placed, settings
+        self.wanted = Wanted(host, parts, settings, placed, manager)
+        self.files = Files(host, disk, placed, attributes.survey(host, self.wanted.paths))
+        self.downloads = Downloads(host, self.files, placed)
+        self.accounts = Accounts(host, disk, placed)
+        self._gpu_containers = GpuContainers(host)
+        self.packages = Packages(host, disk, placed, self._gpu_containers)
+        self.foreign = Foreign(host, disk, self.files)
+        self._managers: dict[str, Services] = {}
+        self.services = self.manager(manager)
+        self.readiness = Readiness(host, settings, self.services)
 
+    def manager(self, name: str) -> Services:
+        """What an earlier run placed may be of the other one. Only the one that is needed is imported: XML-RPC takes a tenth of a
+        second."""
+        if name not in self._managers:
+            if name == "systemd":
+                from .systemd import Systemd
 
-def things_of(host: Host, disk: Disk, parts: dict[str, Part], placed: Placed, settings: Settings, manager: str) -> Things:
-    wanted = Wanted(host, parts, settings, placed, manager)
-    gpu_containers = GpuContainers(host)
-    managers: dict[str, Services] = {}
+                self._managers[name] = Systemd(self.host, self.disk, self._gpu_containers)
+            else:
+                from .supervisord import Supervisord
 
-    def by_name(name: str) -> Services:
-        if name not in managers:
-            managers[name] = _manager(name, host, disk, settings, placed, gpu_containers)
-        return managers[name]
-
-    files = Files(host, disk, placed)
-    files.unusual = attributes.survey(host, wanted.paths)
-    services = by_name(manager)
-    return Things(
-        *(host, parts, settings, wanted, placed, disk, files, Downloads(host, files, placed), Accounts(host, disk, placed)),
-        *(
-            Packages(host, disk, placed, gpu_containers),
-            Foreign(host, disk, files),
-            services,
-            by_name,
-            Readiness(host, settings, services),
-        ),
-    )
-
-
-def _manager(name: str, host: Host, disk: Disk, settings: Settings, placed: Placed, gpu_containers: GpuContainers) -> Services:
-    """Only the one that is needed is imported: XML-RPC takes a tenth of a second."""
-    if name == "systemd":
-        from .systemd import Systemd
-
-        return Systemd(host, disk, gpu_containers)
-    from .supervisord import Supervisord
-
-    return Supervisord(host, settings, placed)
+                self._managers[name] = Supervisord(self.host, self.settings, self.placed)
+        return self._managers[name]

@@ -28,7 +28,8 @@ from typing import IO
 
 from .disk import create
 from .programs import read_or_empty
-from .transaction_shared import Transaction
+from .transaction_debian import Debian
+from .transaction_rhel import Rhel
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What administrators hook into apt for their own upgrades: needrestart would restart services of the host, jobs and all (MODE is
@@ -48,16 +49,6 @@ def _no_interrupt(*_: object) -> None:
     """Caught instead of ignored: child processes would inherit ignored signals forever."""
 
 
-def _of(family: str, directory: str) -> Transaction:
-    if family == "debian":
-        from .transaction_debian import Debian
-
-        return Debian(directory)
-    from .transaction_rhel import Rhel
-
-    return Rhel(directory)
-
-
 def main(arguments: list[str]) -> int:
     directory, family, verb, *names = arguments
     os.environ["PATH"] = f"{os.environ.get('PATH', '')}:{_PATH}".lstrip(":")
@@ -66,9 +57,9 @@ def main(arguments: list[str]) -> int:
         name, is_value, value = word.partition("=")
         if is_value:
             os.environ[name] = value
-    transaction = _of(family, directory)
+    transaction: Debian | Rhel = Debian(directory) if family == "debian" else Rhel(directory)
     if verb == "guard":
-        return transaction.guard(sys.stdin.read())
+        return Debian(directory).guard(sys.stdin.read())
     lock: IO[str] = open(f"{directory}/lock", "a")  # noqa: SIM115 # until the process ends
     os.dup2(os.open(f"{directory}/stderr", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 2)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):

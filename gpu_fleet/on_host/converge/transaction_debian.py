@@ -9,7 +9,8 @@ import sys
 import time
 from typing import Iterator
 
-from .transaction_shared import Transaction, lines_of, output_of
+from .programs import lines_of, run
+from .transaction_shared import Transaction
 
 _HALF = ("half-installed", "half-configured", "unpacked")
 _ABSENT = ("", "not-installed", "config-files")
@@ -22,8 +23,8 @@ class Debian(Transaction):
     apt-pkg/deb/dpkgpm.cc of apt 2.6, read 2026-11-22."""
 
     def owns(self, name: str, path: str) -> bool:
-        owner = output_of("dpkg-query", "--search", path)  # "NAME: PATH", also of a package whose configuration was left
-        return owner.startswith((f"{name}: ", f"{name}:"))
+        owner = run("dpkg-query", "--search", path).stdout  # "NAME: PATH", also of a package whose configuration was left
+        return owner.startswith(f"{name}:")
 
     def guard(self, asked: str) -> int:
         """Called by apt under its locks. A non-zero exit ends it with nothing changed."""
@@ -58,10 +59,10 @@ class Debian(Transaction):
                     yield re.sub(r"^\./", "/", member.name)
 
     def _status(self, name: str) -> str:
-        return output_of("dpkg-query", "-W", "-f", "${db:Status-Status}", name).strip()
+        return run("dpkg-query", "-W", "-f", "${db:Status-Status}", name).stdout.strip()
 
     def _all(self) -> list[list[str]]:
-        return [line.split(" ", 1) for line in lines_of(output_of("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n"))]
+        return [line.split(" ", 1) for line in lines_of(run("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package}\n").stdout)]
 
     def _apt(self, *arguments: str) -> int:
         """apt has three locks, and waits for at most one of them: of package lists, of downloads and of dpkg. At a host's first
@@ -114,7 +115,7 @@ class Debian(Transaction):
         """An interrupted dpkg refuses to work until `--configure -a` has run. An installer in progress looks the same, but holds
         the lock."""
         tries = 60
-        while os.listdir("/var/lib/dpkg/updates") or output_of("dpkg", "--audit").strip():
+        while os.listdir("/var/lib/dpkg/updates") or run("dpkg", "--audit").stdout.strip():
             if self.run("dpkg", "--force-confdef", "--force-confold", "--configure", "-a", errors="repair", fresh=True) == 0:
                 self.append("said", "dpkg had been interrupted; it was repaired by dpkg --configure -a\n")
                 return
@@ -131,18 +132,11 @@ class Debian(Transaction):
     def purge(self, names: list[str]) -> int:
         every = [name.rpartition("/remove")[0] or name for name in names]
         whole = [name for name in names if not name.endswith("/remove")]
-        for tries in range(60, 0, -1):
-            code = self.run("dpkg", "--remove", *every, fresh=True)
-            if code == 0 and whole:
-                code = self.run("dpkg", "--purge", *whole, fresh=True)
-            # dpkg does not wait for its lock, as apt does.
-            if code == 0 or "lock" not in self.read("stderr") or tries == 1:
-                return code
-            time.sleep(2)
-        return 1
+        code = self.run_past_locks("dpkg", "--remove", *every, is_locked="lock")
+        return self.run_past_locks("dpkg", "--purge", *whole, is_locked="lock") if code == 0 and whole else code
 
     def installed(self) -> Iterator[str]:
-        native = output_of("dpkg", "--print-architecture").strip()
+        native = run("dpkg", "--print-architecture").stdout.strip()
         left: set[str] = set(lines_of(self.read("left-behind")))
         names = set()
         for line in lines_of(self.read("planned")):

@@ -6,10 +6,11 @@ import glob
 import os
 import re
 import shutil
-from typing import Iterable, Iterator
+from typing import Iterator, Sequence
 
-from .programs import run
-from .transaction_shared import Transaction, lines_of, output_of
+from .. import dnf
+from .programs import lines_of, run
+from .transaction_shared import Transaction
 
 _IS_LOCKED = r"can't create transaction lock on .* \(Resource temporarily unavailable\)"
 
@@ -36,18 +37,15 @@ class Rhel(Transaction):
 
     def _guard(self) -> bool:
         """The same as Debian's from dnf's table and the packages that it has downloaded."""
-        listing = False
-        for line in lines_of(self.read("planned")):
-            if not line.startswith(" "):
-                listing = line.startswith(("Upgrading", "Downgrading", "Replacing", "Removing"))
-            elif listing and re.match(" [^ ]", line) and not self.is_ours(line.split()[0]):
-                self.refuse(f"it would replace {line.split()[0]}")
+        for name in dnf.replaces(self.read("planned")):
+            if not self.is_ours(name):
+                self.refuse(f"it would replace {name}")
         for each in self._planned():
             name = re.sub(r"\.(i[3-6]86|x86_64|aarch64|noarch)$", "", each)
             for directory in (self.at("rpms"), "/var/cache/yum"):
                 for package in glob.glob(f"{directory}/**/{glob.escape(name)}-[0-9]*.rpm", recursive=True):
                     form = "[%{FILEMODES:perms} %{FILENAMES}\n]"
-                    listed = output_of("rpm", "--query", "--package", "--nosignature", "--queryformat", form, package)
+                    listed = run("rpm", "--query", "--package", "--nosignature", "--queryformat", form, package).stdout
                     for line in lines_of(listed):
                         if not line.startswith("d"):
                             self.check_file(name, line.partition(" ")[2])
@@ -74,41 +72,10 @@ class Rhel(Transaction):
     def purge(self, names: list[str]) -> int:
         return self.run("rpm", "--erase", *names)
 
-    def _planned(self) -> list[str]:
-        return planned_by_dnf(lines_of(self.read("planned")), os.uname().machine)
+    def _planned(self) -> Sequence[str]:
+        return dnf.installs(self.read("planned"), os.uname().machine)
 
     def installed(self) -> Iterator[str]:
         for name in self._planned():
-            if output_of("rpm", "--query", "--queryformat", "installed", name).startswith("installed"):
+            if run("rpm", "--query", "--queryformat", "installed", name).stdout.startswith("installed"):
                 yield f"{name}\tpurge"
-
-
-def planned_by_dnf(lines: Iterable[str], native: str) -> list[str]:
-    """The names in dnf's transaction tables, the sections Installing, Installing dependencies and Installing weak dependencies. A
-    name too long for its column is on a line of its own."""
-    found: set[str] = set()
-    waiting = ""
-    listing = False
-
-    def bring(name: str, arch: str) -> None:
-        if name:
-            found.add(name if arch in (native, "noarch", "") else f"{name}.{arch}")
-
-    for line in lines:
-        if not line.startswith(" "):
-            bring(waiting, "")
-            waiting = ""
-            listing = bool(re.match("Installing.*:$", line))
-        elif listing:
-            words = line.split()
-            if re.match(" [^ ]", line):
-                bring(waiting, "")
-                waiting = words[0]
-                if len(words) > 1:
-                    bring(words[0], words[1])
-                    waiting = ""
-            elif waiting and words:
-                bring(waiting, words[0])
-                waiting = ""
-    bring(waiting, "")
-    return sorted(found)

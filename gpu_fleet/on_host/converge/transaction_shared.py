@@ -6,27 +6,15 @@ import os
 import re
 import subprocess
 import time
-from typing import Iterator
 
 from .disk import sync
-from .programs import read_or_empty, run
+from .programs import lines_of, read_or_empty, run
 
 PATIENCE_S = 900  # for another installer's locks
 MOST_BYTES = 16 << 20  # of what a command prints; a hook that repeats itself without end must not fill the disk
 
 
-def lines_of(text: str) -> list[str]:
-    return [line for line in text.split("\n") if line]
-
-
-def output_of(*command: str) -> str:
-    """Empty where there is no such program."""
-    return run(*command).stdout
-
-
 class Transaction:
-    """What both families have."""
-
     def __init__(self, directory: str) -> None:
         self.directory = directory
         records = (line.split("\t") for line in lines_of(read_or_empty(f"{directory}/../placed")))
@@ -95,9 +83,9 @@ class Transaction:
         it without a word where it is of no package, as after an installation from an archive."""
         file = os.path.basename(path)
         if re.search(r"/systemd/system/[^@]*\.(service|socket|timer)$", path) and os.path.isdir("/run/systemd/system"):
-            state = output_of("systemctl", "show", "--property=LoadState", "--value", file).strip()
+            state = run("systemctl", "show", "--property=LoadState", "--value", file).stdout.strip()
             if state not in ("", "not-found"):
-                where = output_of("systemctl", "show", "--property=FragmentPath", "--value", file).strip()
+                where = run("systemctl", "show", "--property=FragmentPath", "--value", file).stdout.strip()
                 self.refuse(f"{name} contains the unit {file}, which exists on this host ({where})")
         elif re.search(r"/s?bin/[^/]*$", path):
             for other in ("/usr/local/bin", "/usr/local/sbin", "/opt/bin"):
@@ -106,21 +94,6 @@ class Transaction:
         if os.path.lexists(path) and not self.owns(name, path):
             self.refuse(f"{name} contains {path}, which exists on this host")
 
-    def guard(self, asked: str) -> int:
-        raise NotImplementedError
-
     def owns(self, name: str, path: str) -> bool:
-        raise NotImplementedError
-
-    def install(self, names: list[str]) -> int:
-        raise NotImplementedError
-
-    def reinstall(self, names: list[str]) -> int:
-        raise NotImplementedError
-
-    def purge(self, names: list[str]) -> int:
-        raise NotImplementedError
-
-    def installed(self) -> Iterator[str]:
-        """Lines of `names`."""
+        """Is the path of this package, in another state or version?"""
         raise NotImplementedError

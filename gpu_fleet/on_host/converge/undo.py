@@ -7,13 +7,12 @@ It survives an interrupted run, so the next one still knows the last state that 
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import shutil
 from typing import Mapping
 
-from .disk import Disk, copy_exactly, create, exists, remove_empty, remove_tree, sha256_of
+from .disk import Disk, copy_exactly, create, remove_empty, remove_tree, sha256_of, unlink
 from .errors import Failure, attempt
 from .files import Files
 from .host import Host
@@ -68,7 +67,7 @@ class Undo:
         if os.path.isdir(at) and not os.path.islink(at) and not remove_empty(at):
             raise Failure("internal", f"{at} is a directory, expected a file; move it away and apply again")
         name = "-"
-        if exists(at):
+        if os.path.lexists(at):
             name = str(len(entries))
             copy = f"{self._directory}/{name}"
             with attempt(f"cannot keep the old {at}"):
@@ -83,8 +82,7 @@ class Undo:
             if like is not None and (name == "-" or sha256_of(f"{self._directory}/{name}") != like.get(path)):
                 continue
             if name == "-":
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    os.unlink(at)
+                unlink(at)
                 self._disk.will_flush(os.path.dirname(at))
             else:
                 new = self._files.new_name(path)
@@ -92,8 +90,7 @@ class Undo:
                     _link_or_copy(f"{self._directory}/{name}", new)
                     self._disk.commit(new, at)
                     # Where both are links to the same file, renaming did nothing.
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(new)
+                    unlink(new)
 
     def end(self) -> None:
         """Deletes the saved state atomically, so that an interrupted cleanup does not look like a state to restore."""
@@ -106,8 +103,7 @@ class Undo:
 
 def _link_or_copy(source: str, target: str) -> None:
     """A hard link costs no space for a large binary; we never write into a file in place. Other file systems need a copy."""
-    with contextlib.suppress(FileNotFoundError):  # left by a run that was killed here
-        os.unlink(target)
+    unlink(target)  # left by a run that was killed here
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:

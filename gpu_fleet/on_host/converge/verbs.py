@@ -22,7 +22,7 @@ from .manifest import Part, read_manifest
 from .parts import Parts
 from .records import Placed
 from .settings import Settings
-from .things import things_of
+from .things import Things
 from .undo import Undo, exists_for
 from .wanted import Wanted
 
@@ -81,7 +81,7 @@ class Run:
             run_probes(self.host, self.parts, self.settings)
             wanted = Wanted(self.host, self.parts, self.settings, self.placed, self.manager)
             missing = Downloads(self.host, Files(self.host, self.disk, self.placed), self.placed).missing(wanted.parts)
-        except (Failure, FatalProbe, OSError):
+        except (Failure, OSError):
             raise Ended(0) from None
         for digest in missing:
             print(digest, flush=True)
@@ -208,11 +208,11 @@ class Run:
             try:
                 self.probes = run_probes(self.host, self.parts, self.settings)
             except FatalProbe as fatal:
-                self.report.part(fatal.part, "failed", failure=fatal.failure)
+                self.report.part(fatal.part, "failed", failure=fatal)
                 self._finish()
                 raise Ended(5) from fatal
         self.report.facts(self.settings.facts_by_name())
-        self.things = things_of(self.host, self.disk, self.parts, self.placed, self.settings, self.manager)
+        self.things = Things(self.host, self.disk, self.parts, self.placed, self.settings, self.manager)
         self.differences = Differences(self.things)
         self.worker = Parts(self.things, self.differences)
 

@@ -8,8 +8,9 @@ from typing import Iterator
 from .disk import sha256
 from .host import ENV_FILE, GROUP, SECRETS_DIRECTORY, Host, secret_group
 from .manifest import File, Part
+from .programs import read_or_empty
 from .records import Placed, Record
-from .settings import ONE, Settings
+from .settings import ONE, Settings, encode
 
 
 class Wanted:
@@ -45,7 +46,7 @@ class Wanted:
         for name in names:
             path = f"{SECRETS_DIRECTORY}/{name}"
             source = f"{self._host.envelope}/secrets/{name}" if self._host.envelope else self._host.at(path)
-            content = _content(source)
+            content = encode(read_or_empty(source))
             digest = self.causes[f"secrets/{name}"] = sha256(content)
             record = placed.get("file", path)
             if not self._host.envelope and record:  # then only the record has the secret's digest
@@ -80,11 +81,9 @@ class Wanted:
             return False
         if record.name not in self.things:
             return True
-        return record.kind == "unit" and (record.b != self.manager or self._was_timer(record))
-
-    def _was_timer(self, record: Record) -> bool:
-        """Or the other way round. Supervisor has no timers: to it both are one program."""
-        return self.manager == "systemd" and record.a != self._unit_types[record.key]
+        # A timer that was a service, or the other way round. To supervisord, which has no timers, both are one program.
+        is_other_type = record.kind == "unit" and self.manager == "systemd" and record.a != self._unit_types[record.key]
+        return is_other_type or (record.kind == "unit" and record.b != self.manager)
 
     def needs_place_of(self, record: Record) -> bool:
         """Is something wanted at its path, or at the path of its directory?"""
@@ -98,11 +97,3 @@ class Wanted:
     @property
     def has_units(self) -> bool:
         return any(part.units for part in self.parts)
-
-
-def _content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""

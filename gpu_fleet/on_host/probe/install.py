@@ -8,9 +8,9 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Callable, Sequence
 
-from .. import package_errors
+from .. import dnf, package_errors
 from ..distribution import family
 from .host import Host
 
@@ -89,7 +89,7 @@ def _of_dnf(host: Host, ask: Ask, repository: str, packages: Sequence[str]) -> t
     # The prompt was reached and answered with no: everything was found.
     if answer.status != 0 and "Operation aborted" not in answer.text:
         return _why("rhel", packages, answer.text), ()
-    return "", tuple(replaced_by_dnf(answer.text))
+    return "", dnf.replaces(answer.text)
 
 
 def _why(family: str, packages: Sequence[str], said: str, updated: str = "", held: Sequence[str] = ()) -> str:
@@ -104,13 +104,3 @@ def _why(family: str, packages: Sequence[str], said: str, updated: str = "", hel
 def replaced_by_apt(text: str) -> Sequence[str]:
     """Packages of which another version is there: `Inst NAME [version before] (version after ...)`."""
     return re.findall(r"^Inst (\S*) \[", text, re.MULTILINE)
-
-
-def replaced_by_dnf(text: str) -> Iterator[str]:
-    """The names below Upgrading, Downgrading, Replacing and Removing, in what dnf is about to do."""
-    is_listing = False
-    for line in text.splitlines():
-        if line[:1] not in ("", " "):
-            is_listing = bool(re.match("Upgrading|Downgrading|Replacing|Removing", line))
-        elif is_listing and re.match(r" \S", line):
-            yield line.split()[0]

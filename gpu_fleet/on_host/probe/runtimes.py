@@ -87,7 +87,7 @@ def _our_packages(host: Host) -> AbstractSet[str]:
 def _processes(host: Host, wanted: Sequence[Runtime], ours: Ours) -> Iterator[str]:
     running = []
     for directory in sorted(glob.glob(f"{glob.escape(host.root)}/proc/[0-9]*")):  # noqa: PTH207  of hundreds of processes
-        name = _read(f"{directory}/comm")
+        name = text_of(f"{directory}/comm").rstrip("\n")
         # Anybody may give a process any name; no runtime has one with other characters.
         if re.fullmatch(r"[A-Za-z0-9._-]+", name):
             running.append((directory, name))
@@ -191,11 +191,3 @@ def _bridges(host: Host) -> Iterator[str]:
         ports = sorted(port.name for port in bridge.parent.glob("brif/*"))
         if (bridge.parent.name, ports) != ("docker0", []):  # that stays when a Docker goes
             yield f"a network bridge ({bridge.parent.name}{' with ' if ports else ''}{' '.join(ports)})"
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-            return file.readline().rstrip("\n")
-    except OSError:
-        return ""

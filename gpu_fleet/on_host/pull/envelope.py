@@ -6,8 +6,7 @@ import json
 import os
 import shutil
 import tarfile
-from dataclasses import dataclass
-from typing import Any, Iterator
+from typing import Any, Iterator, NamedTuple
 
 from ..converge.errors import Failure, attempt
 from ..converge.events import say
@@ -19,8 +18,7 @@ from .origin import Origin, Refused
 _MOST_ARTIFACT = 2 << 30  # bytes; the bundle's own size is in the signed index
 
 
-@dataclass(frozen=True)
-class Envelope:
+class Envelope(NamedTuple):
     """`path`: its directory. `former`: the datacenter/cluster that this host had, which it may leave; empty on a host that did
     not pull from this stack."""
 
@@ -72,8 +70,7 @@ class Envelope:
                 self.origin.fetch(f"artifacts/{artifact}", f"{self.path}/artifacts/{artifact}", _MOST_ARTIFACT, artifact)
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """`problem`: the first cause; empty where the program reports success. `changed`: parts."""
 
     code: int

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from dataclasses import dataclass
-from typing import Mapping, Sequence
+from typing import Mapping, NamedTuple, Sequence
 
 from ..converge.disk import create
 from ..converge.programs import text
@@ -21,8 +20,7 @@ _VERIFY = ("ssh-keygen", "-Y", "verify", "-I", "gpu-fleet", "-n", "gpu-fleet")
 _SPARE = "spare "
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(NamedTuple):
     """What a host accepts. `keys`: public keys, the spare one after the word `spare`. `floor`: the oldest version."""
 
     stack: str
@@ -30,8 +28,7 @@ class Trust:
     floor: int
 
 
-@dataclass(frozen=True)
-class Index:
+class Index(NamedTuple):
     """A verified one. `keys`: those trusted from now on. `waves`: the share of the hosts, of 10,000, when its first may start,
     and over how many seconds the others follow."""
 

@@ -6,8 +6,7 @@ import argparse
 import os
 import re
 import sys
-from dataclasses import dataclass
-from typing import Callable, Mapping, NoReturn
+from typing import Callable, Mapping, NamedTuple, NoReturn
 
 from ..converge import proxies
 from ..converge.errors import Failure, attempt, explained
@@ -127,8 +126,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return found
 
 
-@dataclass(frozen=True)
-class Installation:
+class Installation(NamedTuple):
     """`published`: what publish.py wrote into the installer: stack, keys, version. `given`: settings given now."""
 
     kept: Kept

@@ -16,14 +16,14 @@ import os
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterator, Mapping
 
-from ..converge.disk import Disk, remove_empty, sha256_of, sync, sync_tree
+from ..converge.disk import Disk, opened, remove_empty, sha256_of, sync, sync_tree, unlink
 from ..converge.errors import Failure, attempt
 from ..converge.events import say
-from ..converge.programs import read_or_empty
+from ..converge.lock import try_lock
+from ..converge.programs import pairs, read_or_empty
 from ..files import replace
 from .index import DAY_S, Index, is_number
 
@@ -37,21 +37,12 @@ _METRICS = {
 }
 
 
-@dataclass(frozen=True)
 class Kept:
-    prefix: str
-
-    @property
-    def state(self) -> str:
-        return f"{self.prefix}/var/lib/gpu-fleet"
-
-    @property
-    def directory(self) -> str:
-        return f"{self.state}/pull"
-
-    @property
-    def good(self) -> str:
-        return f"{self.directory}/good"
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.state = f"{prefix}/var/lib/gpu-fleet"
+        self.directory = f"{self.state}/pull"
+        self.good = f"{self.directory}/good"
 
     @property
     def exists(self) -> bool:
@@ -116,8 +107,7 @@ class Kept:
         disk.flush_changes()
 
     def forgive(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"{self.directory}/refused")
+        unlink(f"{self.directory}/refused")
 
     def refuses(self, version: int) -> bool:
         """For a day, when its cause may be gone."""
@@ -129,7 +119,7 @@ class Kept:
     def lock(self, tries: int) -> Iterator[None]:
         """One run at a time; a try takes a second."""
         with attempt(f"cannot lock {self.directory}/lock"), open(f"{self.directory}/lock", "ab") as file:
-            while not _try_lock(file.fileno()):
+            while not try_lock(file.fileno()):
                 tries -= 1
                 if tries <= 0:
                     raise Failure("locked", "another run is in progress on this host; wait for it to end and try again")
@@ -147,11 +137,11 @@ class Kept:
                 os.makedirs(self.state, exist_ok=True)
                 os.umask(mask)
                 for left in glob.glob(f"{glob.escape(self.state)}/incoming.*"):
-                    with contextlib.suppress(FileNotFoundError), _opened(left) as descriptor:
-                        if _try_lock(descriptor):
+                    with contextlib.suppress(FileNotFoundError), opened(left) as descriptor:
+                        if try_lock(descriptor):
                             shutil.rmtree(left, ignore_errors=True)
                 work = tempfile.mkdtemp(prefix="incoming.", dir=self.state)
-            with _opened(work) as descriptor:
+            with opened(work) as descriptor:
                 fcntl.flock(descriptor, fcntl.LOCK_SH)
                 yield work
         finally:
@@ -188,28 +178,10 @@ class Kept:
 
 
 def settings_of(path: str) -> dict[str, str]:
-    lines = read_or_empty(path).split("\n")
-    return {name: value for name, is_one, value in (line.partition("=") for line in lines) if is_one}
+    return pairs(read_or_empty(path))
 
 
 def settings_text(values: Mapping[str, str]) -> bytes:
     """As converge stores them, to be compared with."""
     lines = [f"{name}={value}\n".encode("utf-8", "surrogateescape") for name, value in values.items()]
     return b"".join(sorted(lines))
-
-
-@contextlib.contextmanager
-def _opened(directory: str) -> Iterator[int]:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -7,8 +7,7 @@ import os
 import random
 import subprocess
 import time
-from dataclasses import dataclass
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from ..converge import proxies
 from ..converge.errors import Failure, explained
@@ -29,8 +28,7 @@ usage: gpu-fleet-pull              fetch, verify and apply the newest publicatio
 _PAUSE_S = 900
 
 
-@dataclass(frozen=True)
-class Pulling:
+class Pulling(NamedTuple):
     """A host, and how it was installed."""
 
     kept: Kept
@@ -53,9 +51,6 @@ class Pulling:
                     return Update(self.kept, self.origin, self.trust, work, is_now).perform()
             except (Failure, OSError) as error:
                 return self.kept.report(False, explained(error).message)
-
-    def now(self) -> int:
-        return self.update(is_now=True)
 
     def check(self) -> int:
         with self.kept.work() as work:
@@ -99,7 +94,7 @@ def _loop(prefix: str) -> int:
 
 _VERBS: dict[tuple[str, ...], Callable[[Pulling], int]] = {
     (): Pulling.update,
-    ("--now",): Pulling.now,
+    ("--now",): lambda pulling: pulling.update(is_now=True),
     ("--check",): Pulling.check,
     ("--status",): Pulling.status,
     ("--remove",): Pulling.remove,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..converge.disk import create, sha256_of
 from ..converge.errors import Failure
@@ -17,8 +17,7 @@ class Refused(Failure):
         super().__init__("refused", why)
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """`url`: without a slash at its end; a directory as its path or file: URL."""
 
     url: str

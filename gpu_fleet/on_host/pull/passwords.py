@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import getpass
 import os
-from dataclasses import dataclass
-from typing import Mapping
+from typing import Mapping, NamedTuple
 
 from ..converge.disk import create
 from ..converge.programs import read, read_or_empty
@@ -14,8 +13,7 @@ from .envelope import Envelope
 from .origin import Refused
 
 
-@dataclass(frozen=True)
-class Passwords:
+class Passwords(NamedTuple):
     """Paths; empty where none was given."""
 
     metrics_file: str

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..converge.disk import has_content
 from ..converge.errors import Failure, attempt
@@ -20,8 +21,7 @@ from .origin import Origin, Refused
 PROGRAM = "/opt/gpu-fleet/bin/gpu-fleet-pull"
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """`work`: a directory for temporary files. `is_now`: without waiting for this host's turn."""
 
     kept: Kept
@@ -166,7 +166,5 @@ def _is_same(one: str, other: str) -> bool:
 
 def _link(source: str, target: str) -> None:
     if os.path.isfile(source) and not os.path.exists(target):
-        try:
+        with contextlib.suppress(OSError):  # another file system: then a rollback fetches it
             os.link(source, target)
-        except OSError:  # another file system: then a rollback fetches it
-            return

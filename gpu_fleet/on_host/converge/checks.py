@@ -14,7 +14,7 @@ from .events import say
 from .host import Host
 from .manifest import Check, Part, Unit
 from .processes import is_of_prefix
-from .programs import pause, read_or_empty
+from .programs import pause, read_or_empty, until
 from .services import Services, Waiting
 from .settings import Settings
 
@@ -71,15 +71,15 @@ class Readiness:
 
     # --- waiting ----------------------------------------------------------------------------------------------------------------
 
-    def works_soon(self, part: Part) -> str:
-        """Everything is in place and running, but does it work? Like `unmet`, after a while."""
-        until, last = time.monotonic() + 5, False  # a service may be restarting at this moment
+    def unmet_after(self, part: Part, within_s: float) -> str:
+        """Like `unmet`, after a while: a service may be restarting at this moment, or about to respond."""
+        deadline, last = time.monotonic() + within_s, False
         while True:
             reason = self.unmet(part)
             if not reason or last:
                 return reason
             # Once more after that time: on a busy host a single request may take all of it.
-            last = time.monotonic() >= until
+            last = time.monotonic() >= deadline
             pause()
 
     def wait(self, part: Part) -> None:
@@ -88,32 +88,24 @@ class Readiness:
         if not part.units and not part.checks:
             return
         longest_s = max((check.within_s for check in part.checks), default=0) or 10
-        until = time.monotonic() + longest_s
+        deadline = time.monotonic() + longest_s
         say(f"{part.name}: waiting until it is ready, at most {longest_s} seconds")
         waiting = Waiting()
         while True:
             unsteady = self.unsteady(part.units, waiting)
-            reason = "" if unsteady else self._passes_soon(part)
+            # The service itself is asked for a while, and not the service manager each time.
+            reason = "" if unsteady else self.unmet_after(part, 2)
             if not unsteady and not reason:
                 return
-            if time.monotonic() >= until and self._is_pulling(part):
-                until = time.monotonic() + longest_s
-            if waiting.gave_up or time.monotonic() >= until:
+            if time.monotonic() >= deadline and self._is_pulling(part):
+                deadline = time.monotonic() + longest_s
+            if waiting.gave_up or time.monotonic() >= deadline:
                 raise self._not_ready(part, unsteady, reason, longest_s)
             pause()
 
     def unsteady(self, units: list[Unit], waiting: Waiting) -> str:
         """The first unit that does not run steadily."""
         return next((unit.name for unit in units if not self._services.is_steady(unit.name, unit.type, waiting)), "")
-
-    def _passes_soon(self, part: Part) -> str:
-        """Within two seconds. A service that is about to respond is asked itself, and not the service manager each time."""
-        until = time.monotonic() + 2
-        while True:
-            reason = self.unmet(part)
-            if not reason or time.monotonic() >= until:
-                return reason
-            pause()
 
     def _is_pulling(self, part: Part) -> bool:
         """Is one of its units still downloading what it will run? Its last line says so, and it has its own timeout. If the wait
@@ -162,13 +154,11 @@ class Readiness:
         program's response would be taken for ours."""
         if any(self._services.is_running(unit.name, unit.type) for unit in part.units):
             return  # it may hold the port itself
-        for tries in range(10, 0, -1):  # a service that was just stopped may need a moment
-            failure = self.foreign_listener(part)
-            if failure is None:
-                return
-            if tries == 1:
-                raise failure
-            pause()
+        if until(10, lambda: not self.foreign_listener(part)):  # a service that was just stopped may need a moment
+            return
+        failure = self.foreign_listener(part)
+        if failure:
+            raise failure
 
     def ports_of(self, part: Part) -> list[int]:
         """Of its checks."""
