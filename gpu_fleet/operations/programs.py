@@ -15,6 +15,7 @@ from collections.abc import Collection
 from gpu_fleet.operations.engine import OperationError
 from gpu_fleet.operations.output import own_lines, run
 from gpu_fleet.operations.stack import configuration, enter_project, stack_file
+from gpu_fleet.stackfile.config import ConfigErrors
 from gpu_fleet.stackfile.stand_ins import TRIAL
 from gpu_fleet.toolchain import ToolchainError, environment
 from gpu_fleet.toolchain.install import Installer
@@ -33,6 +34,15 @@ def needed_for(sections: Collection[str]) -> list[str]:
     if "monitoring" in sections:  # it has a Grafana and rulers by default
         sections = {*sections, "grafana"}
     return [name for section, names in _OF_SECTION.items() if section in sections for name in names]
+
+
+def _errors_of_file(stack: str) -> str:
+    """Those that no program is needed for: whoever has to install some is not told of them only afterwards."""
+    try:
+        configuration(stack).load()
+    except (OperationError, ConfigErrors) as error:
+        return f"{error}\n"
+    return ""
 
 
 def main(arguments: list[str]) -> int:
@@ -54,7 +64,7 @@ def main(arguments: list[str]) -> int:
         return 1
     except ToolchainError as error:
         print(
-            f"\nThe stack {stack} needs programs that could not be installed:\n\n{str(error).strip()}\n\n"
+            f"{_errors_of_file(stack)}\nThe stack {stack} needs programs that could not be installed:\n\n{str(error).strip()}\n\n"
             f"To try it out with the lab's stand-ins of them, without any host over SSH or real cluster: set {TRIAL}=1.",
             file=sys.stderr,
         )

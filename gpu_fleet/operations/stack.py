@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from gpu_fleet.operations.own_directory import our_provider
 from gpu_fleet.stackfile.config import ROOT, HostList, StackConfig, environments_of, given_otherwise, hosts_of, keys_of_file
 from gpu_fleet.stackfile.naming import PROJECT
 from gpu_fleet.stackfile.problems import nearest, why_unreadable
-from gpu_fleet.stackfile.yaml_text import Loader
+from gpu_fleet.stackfile.yaml_text import Loader, reason_of
 
 _PREFIX, _SUFFIX = "Pulumi.", ".yaml"
 PROVIDER = ROOT / "gpu_fleet/provider"
@@ -187,17 +188,35 @@ def _environments(file: Path) -> str:
 
 def _check_yaml(file: Path) -> None:
     """Raises OperationError, without the text of the file: it may hold a secret."""
+    text = ""
     try:
-        loaded = yaml.load(file.read_text(), Loader)  # noqa: S506  # a safe one, which refuses a key written twice, as Pulumi does
+        text = file.read_text()
+        loaded = yaml.load(text, Loader)  # noqa: S506  # a safe one, which refuses a key written twice, as Pulumi does
     except (OSError, UnicodeDecodeError) as error:
         raise OperationError(f"{file.name} {why_unreadable(error)}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise OperationError(f"{file.name}{where}: not valid YAML: {getattr(error, 'problem', None) or 'unreadable'}") from None
+        raise OperationError(f"{file.name}{where}: not valid YAML: {reason_of(error, text)}") from None
+    config = loaded.get("config") if isinstance(loaded, Mapping) else None
+    if not isinstance(loaded or {}, Mapping) or not isinstance(config or {}, Mapping):
+        raise OperationError(
+            f"{file.name}: expected `config:`, and below it, indented, a line for each key: `{PROJECT}:datacenter: …`"
+        )
     # Pulumi reads nothing there, and reports nothing.
-    if outside := [str(key) for key in (loaded if isinstance(loaded, Mapping) else {}) if str(key).startswith(f"{PROJECT}:")]:
+    if outside := [str(key) for key in loaded or {} if str(key).startswith(f"{PROJECT}:")]:
         raise OperationError(
             f"{file.name}: {', '.join(outside)}: found beside `config:`, where nothing reads it; expected below it. Move it "
             "there, indented by two spaces like the other keys."
         )
+    if file.name != "Pulumi.yaml" and (bare := [str(key) for key in config or {} if not _is_of_a_project(str(key))]):
+        raise OperationError(
+            f"{file.name}: {', '.join(bare)}: found below `config:` without `{PROJECT}:`. Write it before the name of each "
+            f"section, as in `{PROJECT}:datacenter: us-west`; indent what belongs to a section by two more spaces."
+        )
+
+
+def _is_of_a_project(key: str) -> bool:
+    """Keys of other projects, such as `pulumi:tags` and providers', have their names before the colon; a misspelt one is none."""
+    project, colon, name = key.partition(":")
+    return bool(colon and name) and (project == PROJECT or re.sub(r"\W|_", "", project).lower() != "gpufleet")

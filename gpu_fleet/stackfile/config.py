@@ -297,8 +297,8 @@ def keys_of_file(path: Path, project: Path | None = None) -> tuple[dict[str, obj
     stack file. Not here: Pulumi ESC environments (`environments_of`).
     """
     project = path.with_name("Pulumi.yaml") if project is None else project
-    shared = (yaml.safe_load(project.read_text()) or {}) if project.is_file() else {}
-    config = {**_values_of_project(shared), **((yaml.safe_load(path.read_text()) or {}).get("config") or {})}
+    shared = _mapping_of(project) if project.is_file() else {}
+    config = {**_values_of_project(shared), **(_mapping_of(path).get("config") or {})}
     prefix = f"{PROJECT}:"
     values = {key.removeprefix(prefix): value for key, value in config.items() if key.startswith(prefix)}
     secrets_set = {key for key, value in values.items() if _holds_secure(value)}
@@ -317,9 +317,14 @@ def _values_of_project(project: Mapping[str, Any]) -> dict[str, object]:
     return found
 
 
+def _mapping_of(path: Path) -> dict[str, Any]:
+    """With libyaml, which takes what Pulumi takes; PyYAML's own scanner knows no tab after a colon."""
+    return yaml.load(path.read_text(), yaml.CSafeLoader) or {}
+
+
 def environments_of(path: Path) -> str:
     """The Pulumi ESC environments that a stack file imports, for a message; empty: none. Only Pulumi Cloud knows their values."""
-    given = (yaml.safe_load(path.read_text()) or {}).get("environment")
+    given = _mapping_of(path).get("environment")
     imports = given.get("imports") or ["written in the file"] if isinstance(given, Mapping) else given
     names = [
         next(iter(one)) if isinstance(one, Mapping) else str(one)

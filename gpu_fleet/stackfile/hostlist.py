@@ -109,7 +109,7 @@ class HostList:
                 fix = (
                     "write `address`, or a name that DNS knows"
                     if entry.address is None
-                    else "write the address alone: no user, no port"
+                    else "write the address alone: no user, no port, no URL, no /24"
                 )
                 return [Problem(place(key), f'"{address}" {reason}', ADDRESS_EXPECTED, fix)]
         return []
@@ -133,7 +133,13 @@ def entries_of(section: Mapping[str, object], place: Place, problems: list[Probl
         if not _HOST_NAME.fullmatch(names[-1]) or len(names[-1]) > _LONGEST_HOST_NAME:
             expected = f"letters, digits and . _ - between them, at most {_LONGEST_HOST_NAME} characters"
             what = f'"{names[-1]}" cannot be the name of a host'
-            problems.append(Problem(place((key,)), what, expected, "rename it; write its address as `address`"))
+            is_range = re.search(r"[{}*,]", names[-1])
+            fix = (
+                "write a range such as gpu-[001:016], or a line for each"
+                if is_range
+                else "rename it; write its address as `address`"
+            )
+            problems.append(Problem(place((key,)), what, expected, fix))
         elif isinstance(values, Mapping) or values is None:
             entries.append(Listed(names, values or {}, partial(_below, place, key)))
         else:

@@ -64,7 +64,9 @@ def expand(pattern: str) -> tuple[str, ...]:
 def _range(text: str) -> Sequence[str]:
     match = re.fullmatch(r"(\d+|[a-z]|[A-Z]):(\d+|[a-z]|[A-Z])(?::(\d+))?", text)
     if not match:
-        raise PatternError(f"[{text}] is not a range")
+        meant = re.sub(r"\s*(-|\.\.)\s*", ":", text)
+        hint = f", did you mean [{meant}]?" if re.fullmatch(r"\d+:\d+|[a-z]:[a-z]|[A-Z]:[A-Z]", meant) else ""
+        raise PatternError(f"[{text}] is not a range{hint}")
     start, end, step = match.group(1), match.group(2), int(match.group(3) or 1)
     if start.isdigit() != end.isdigit() or start.isupper() != end.isupper():
         raise PatternError(f"[{text}] mixes kinds of ends")

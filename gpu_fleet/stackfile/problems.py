@@ -161,7 +161,10 @@ def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, s
         known = parent.get("properties", {})
         if is_secret_key(key) and _plain(key) not in map(_plain, known):
             return Problem(where, "a secret is not allowed here: this section is stored in clear text", fix=secret_hint)
-        return unknown_key(where, key, known, fix=_FOREIGN_KEYS.get(key, ""))
+        ours, fix = _FOREIGN_KEYS.get(_plain(key), ("", ""))
+        if ours in known:
+            return Problem(where, f"unknown key {key!r}", ", ".join(sorted(known)), fix)
+        return unknown_key(where, key, known)
     if kind == "missing":
         example = next(iter(node.get("examples", ())), None)
         fix = f"add `{key}: {example}`" if example is not None else f"add `{key}`"
@@ -169,15 +172,27 @@ def explain(error: Mapping[str, Any], schema: Mapping[str, Any], place: Place, s
     return Problem(where, f"found {shown(value, *location)}", _expected(node), _fix(value, node))
 
 
-# Keys of other tools, and ours for the same thing.
+_ANSIBLE = "; gpu-fleet:inventory reads files with Ansible's names"
+_INVENTORY = "this is an Ansible inventory: write it into a file, and the file's path into gpu-fleet:inventory"
+# Keys of other tools (Ansible, Salt, ssh_config, Alertmanager), as _plain gives them: ours for the same thing, and the fix where
+# a section has it.
 _FOREIGN_KEYS = {
-    "opsgenie": "use `webhook` with `authorizationSecret` for Opsgenie and similar services",
-    "hostname": "write `address`",
-    "ansible_host": "write `address`; gpu-fleet:inventory reads files with Ansible's names",
-    "ansible_user": "write `user`; gpu-fleet:inventory reads files with Ansible's names",
-    "ansible_port": "write `port`; gpu-fleet:inventory reads files with Ansible's names",
-    "become": "write `sudo: true`",
-    "instance": "the label `instance` is the host's name: change the key of this entry",
+    "opsgenie": ("webhook", "use `webhook` with `authorizationSecret` for Opsgenie and similar services"),
+    **{name: ("address", "write `address`") for name in ("host", "hostname", "ip", "ipaddress", "addr", "fqdn")},
+    "ansiblehost": ("address", f"write `address`{_ANSIBLE}"),
+    "ansibleuser": ("user", f"write `user`{_ANSIBLE}"),
+    "ansibleport": ("port", f"write `port`{_ANSIBLE}"),
+    "ansiblebecome": ("sudo", f"write `sudo: true`{_ANSIBLE}"),
+    "become": ("sudo", "write `sudo: true`"),
+    **{name: ("address", _INVENTORY) for name in ("hosts", "children", "vars")},
+    **{name: ("gpus", "write `gpus`") for name in ("gpucount", "numgpus", "ngpus")},
+    "identityfile": ("privateKeyFile", "write `privateKeyFile`"),
+    "proxyjump": ("bastion", "write `bastion: {host: jump.example.com}`"),
+    "stricthostkeychecking": ("knownHostsFile", "remove it: host keys are always verified"),
+    **{f"{name}configs": (name, f"write `{name}`") for name in ("slack", "email", "pagerduty", "webhook")},
+    "msteamsconfigs": ("teams", "write `teams`"),
+    "msteamsv2configs": ("teams", "write `teams`"),
+    "instance": ("address", "the label `instance` is the host's name: change the key of this entry"),
 }
 
 
@@ -187,13 +202,37 @@ def _fix(value: object, node: Mapping[str, Any]) -> str:
         return f"write {value} without quotes"
     if isinstance(value, str) and "boolean" in types and value.lower() in ("yes", "no", "on", "off", "true", "false"):
         return f"write {'true' if value.lower() in ('yes', 'on', 'true') else 'false'} without quotes"
+    if isinstance(value, bool) and types == {"string"}:
+        return "put it in quotes: YAML reads yes, no, on and off as true or false"
+    if isinstance(value, int) and f"{value}s" in node.get("enum", ()):
+        return f"write {value}s"
     if isinstance(value, (int, float)) and types == {"string"}:
         return f'put it in quotes: "{value}"'
+    if value is None and types == {"string"}:
+        return "write a value; what begins with # is a comment unless it is in quotes"
+    if "object" in types and not isinstance(value, Mapping):
+        return _fix_of_no_mapping(value, node)
     if isinstance(value, str) and "enum" in node and (meant := nearest(value, node["enum"])):
         return f"did you mean {meant}?"
     if "array" in types and not isinstance(value, (list, tuple)):
         return f"write a list: [{value}]" if isinstance(value, (str, int)) else "write a list, with - before each item"
     return f"correct it; the key means: {node['description']}" if "description" in node else "correct it"
+
+
+def _fix_of_no_mapping(value: object, node: Mapping[str, Any]) -> str:
+    if isinstance(value, (list, tuple)):
+        return "remove the - before its items, and write each as `NAME: …`"
+    keys: Mapping[str, Any] = node.get("properties", {})
+    takers = [key for key, one in keys.items() if value in (one.get("const"), *one.get("enum", ())) and value is not None]
+    if not isinstance(value, (str, bool)) and value is not None:
+        takers = [key for key, one in keys.items() if _types(one) & {"integer", "number"}]
+    if len(takers) == 1:
+        return f"write {{{takers[0]}: {value}}}"
+    return (
+        f"write its keys: {{{', '.join(f'{key}: …' for key in node.get('required') or list(keys)[:1])}}}"
+        if keys
+        else "write its keys"
+    )
 
 
 def _types(node: Mapping[str, Any]) -> set[str]:
@@ -221,7 +260,7 @@ def _expected(node: Mapping[str, Any]) -> str:
         case "boolean":
             return "true or false"
         case "string":
-            return "text"
+            return f"text such as {node['examples'][0]}" if node.get("examples") else "text"
         case "array":
             return f"a list, each item {_expected(node.get('items', {}))}".removesuffix(", each item ")
         case "object":

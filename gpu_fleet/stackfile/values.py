@@ -323,7 +323,7 @@ def address_problem(text: str) -> str | None:
 def _address(text: str) -> str:
     if reason := address_problem(text):
         raise refuse(
-            f"{shown(text)} {reason}", expected=ADDRESS_EXPECTED, fix="write the address alone: no user, no port, no URL"
+            f"{shown(text)} {reason}", expected=ADDRESS_EXPECTED, fix="write the address alone: no user, no port, no URL, no /24"
         )
     return text
 
@@ -373,7 +373,7 @@ def _push_url(ends: tuple[str, ...], stores: str, right: str, foreign: str) -> T
 
     def check(text: str) -> str:
         url = _url(text, f"write for example {right}")
-        if url.endswith(ends):
+        if url.endswith(ends) and (ends == LOGS_ENDS or not url.endswith(LOGS_ENDS)):
             return url
         parts = urlsplit(url)
         base = re.sub(foreign, "", parts.path)
@@ -393,7 +393,7 @@ MetricsUrl = Annotated[
         METRICS_ENDS,
         "Mimir, Prometheus, VictoriaMetrics or Thanos",
         f"https://mimir.example.com{METRICS_ENDS[0]}",
-        r"/(prometheus|api|push|write|receive)(/.*)?$",
+        r"/(prometheus|loki|api|push|write|receive)(/.*)?$",
     ),
 ]
 LogsUrl = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,6 +45,22 @@ class YamlError(ValueError):
         self.line = line
 
 
+def reason_of(error: yaml.YAMLError, text: str) -> str:
+    """What is wrong, and what people did who wrote such lines. Nothing of the text, which may hold a secret."""
+    reason = getattr(error, "problem", None) or str(error).splitlines()[0]
+    mark = getattr(error, "problem_mark", None)
+    lines = text.splitlines()[max(0, mark.line - 1) : mark.line + 1] if mark else []
+    if any(re.match(r" *\t", line) for line in lines):
+        return f"{reason}: a tab; indent with spaces"
+    if any(line.startswith(("<<<<<<<", "=======", ">>>>>>>")) for line in lines):
+        return f"{reason}: a conflict of git's is left here"
+    if any("{{" in line for line in lines):
+        return f"{reason}: text with {{{{ needs quotes, and nothing fills it in"
+    if reason.startswith(("did not find expected", "could not find expected", "mapping values")):
+        return f"{reason}: compare indentation, brackets and quotes with the line before; text with `: ` or `[` needs quotes"
+    return reason
+
+
 @dataclass(frozen=True)
 class YamlText:
     name: str  # of the file, as messages give it
@@ -55,7 +72,7 @@ class YamlText:
             return yaml.load(self.text, Loader)  # noqa: S506  # a SafeLoader with two more tags
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            raise YamlError(error.problem or "is not YAML", mark.line + 1 if mark else 1) from None
+            raise YamlError(reason_of(error, self.text), mark.line + 1 if mark else 1) from None
         except (yaml.YAMLError, ValueError) as error:
             raise YamlError(str(error).splitlines()[0], 1) from None
 

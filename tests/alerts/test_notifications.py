@@ -156,7 +156,10 @@ def test_an_email_says_where_what_and_what_to_do_in_text_and_html(on_call: OnCal
     ]
     assert [name for name in begins if name in order or name == "Silence"] == [*order, "Silence"], "each once, as one reads it"
     assert f"Before a reset or reboot: {MAINTENANCE}" in lines
-    assert 'Silence: amtool silence add alertname="GpuXid" instance="gpu-node-001" --duration=4h --comment=known' in lines
+    of_this_page = " ".join(f'{name}="{value}"' for name, value in {"alertname": "GpuXid", **PLACE, "pci": PCI}.items())
+    assert f"Silence: amtool silence add {of_this_page} --duration=4h --comment=known" in lines, (
+        "no other cluster and no other GPU"
+    )
     assert f"Drain with Slurm: {DRAIN_SLURM}" in lines
     assert f"Drain in Kubernetes: {DRAIN_KUBERNETES}" in lines
     links = dict(line.split(": ", 1) for line in lines if ": https://" in line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +48,31 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 def test_keys_beside_config_are_refused_because_nothing_reads_them(project: Callable[..., None]) -> None:
     project(in_stack="gpu-fleet:grafana: {url: https://grafana.example.com}\ngpu-fleet:ssh:\n  user: ops\n")
     with pytest.raises(OperationError, match=r"Pulumi\.s\.yaml: gpu-fleet:grafana, gpu-fleet:ssh: found beside `config:`"):
+        configuration("s")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("  cluster: training", "cluster: found below `config:` without `gpu-fleet:`"),
+        ("  gpu_fleet:cluster: training", "gpu_fleet:cluster: found below `config:` without `gpu-fleet:`"),
+        ("\tgpu-fleet:cluster: training", "a tab; indent with spaces"),
+        ("  gpu-fleet:ssh: {user: {{ user }}}", "text with {{ needs quotes"),
+        ("<<<<<<< HEAD", "a conflict of git's is left here"),
+        ("   gpu-fleet:cluster: training", "compare indentation"),
+    ],
+)
+def test_a_line_that_pulumi_would_not_read_is_named_with_its_fix(project: Callable[..., None], line: str, says: str) -> None:
+    project(in_stack=f"{line}\n")
+    with pytest.raises(OperationError, match=re.escape(says)):
+        configuration("s")
+
+
+def test_a_tab_after_a_colon_is_read_and_a_file_that_is_a_list_is_refused(project: Callable[..., None], tmp_path: Path) -> None:
+    project(in_stack="  gpu-fleet:cluster:\ttraining\n  pulumi:tags: {a: b}\n")
+    assert configuration("s").values["cluster"] == "training"
+    (tmp_path / "Pulumi.s.yaml").write_text("- gpu-fleet:cluster: training\n")
+    with pytest.raises(OperationError, match="expected `config:`"):
         configuration("s")
 
 

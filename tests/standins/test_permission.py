@@ -157,5 +157,10 @@ def test_make_preview_names_the_program_that_is_missing_for_the_stack_and_how_to
     assert "cannot be reached" in refused and "by hand: unpack pulumi-language-python from https://" in refused
     assert "set STAND_INS=1" in refused
     assert "pulumi-resource" not in refused, "a stack of hosts alone needs no plugin but ours"
+    right = stack.read_text()
+    stack.write_text(right.replace("config:\n", "config:\n  gpu-fleet:rollot: {batch: 10%}\n", 1))
+    both = install("gpu_fleet.operations.programs").stderr
+    assert both.index("did you mean 'rollout'?") < both.index("needs programs"), "the file can be corrected meanwhile"
+    stack.write_text(right)
     trial = install("lab.standins", "install", STAND_INS="1").stderr
     assert "not even with STAND_INS=1: it has hosts that are not simulated (gpu-1)" in trial
