@@ -37,7 +37,7 @@ def needed_for(sections: Collection[str]) -> list[str]:
 
 
 def _errors_of_file(stack: str) -> str:
-    """Those that no program is needed for: whoever has to install some is not told of them only afterwards."""
+    """No program is needed to find them: whoever has to install some can correct the file meanwhile."""
     try:
         configuration(stack).load()
     except (OperationError, ConfigErrors) as error:
