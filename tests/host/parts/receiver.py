@@ -28,7 +28,7 @@ class LogLine:
 class Receiver:
     """`series`: the last value of every series, by name and labels. `headers`: those of the last request per path.
 
-    `times`: the time stamps of all samples of `up`, in seconds. `is_away`: answer 503 as a Mimir or Loki that restarts;
+    `times`: the time stamps of all samples of `up`, in seconds. `away`: answer 503, as a store that restarts, where the path has this in it;
     `refused`: how often, per path; `refused_times`: as `times`, of what was refused.
 
     Alloy sends in parallel: the series of one scrape, and the lines of one log, arrive in several pushes in any order. A test
@@ -38,7 +38,7 @@ class Receiver:
     series: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
     times: list[float] = field(default_factory=list)
     refused_times: list[float] = field(default_factory=list)
-    is_away: bool = False
+    away: str = ""
     refused: Counter[str] = field(default_factory=Counter)
     lines: list[LogLine] = field(default_factory=list)
     headers: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Receiver:
                 else:
                     sent = list(samples(body))
                 times = [time_s for labels, _, time_s in sent if ("__name__", "up") in labels]
-                if receiver.is_away:
+                if receiver.away and receiver.away in self.path:
                     receiver.refused_times += times
                     receiver.refused[self.path] += 1
                     self.send_error(503)

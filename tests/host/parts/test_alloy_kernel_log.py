@@ -322,7 +322,7 @@ def test_a_flood_of_one_code_is_counted_in_full_and_crowds_out_no_other(alloy: R
     def in_loki() -> int:
         return sum(sent.labels.get("xid") == "13" for sent in alloy.receiver.lines)
 
-    limited = {"component_id": "loki.process.kernel", "reason": "ratelimit_drop_stage"}
+    limited = {"component_path": "/kernel_lines.sent", "reason": "ratelimit_drop_stage"}
     dropped = lambda: sum(series("loki_process_dropped_lines_total", **limited))  # noqa: E731
     alloy.receiver.wait_until(lambda: in_loki() + dropped(), flood)
     assert 1000 <= in_loki() < flood, "Loki is paid by volume"

@@ -136,7 +136,7 @@ def alloy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningAlloy]:
     journal = (
         'loki.source.api "journal" {\n'
         f'  http {{\n    listen_address = "127.0.0.1"\n    listen_port = {port}\n  }}\n'
-        "  forward_to = [loki.process.kernel.receiver]\n}\n"
+        "  forward_to = [kernel_lines.counted.receiver, kernel_lines.sent.receiver]\n}\n"
     )
     with running_alloy(prefix, kernel_log_facts(log), config=journal) as running:
         running.wait_until_read(log)

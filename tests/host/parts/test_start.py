@@ -181,6 +181,19 @@ def test_positions_that_a_power_cut_left_damaged_do_not_keep_alloy_from_starting
     assert ("is damaged" in done.stdout) != is_kept
 
 
+def test_what_one_reader_of_the_kernel_sent_is_not_sent_again_by_the_second(prefix: Path) -> None:
+    state = prefix / "var/lib/gpu-fleet/alloy"
+    (state / "loki.source.journal.kernel").mkdir(parents=True)
+    entry = "positions:\n  ? path: cursor-{}\n    labels: '{{}}'\n  : s=7f;i=1\n"
+    (state / "loki.source.journal.kernel/positions.yml").write_text(entry.format("loki.source.journal.kernel"))
+    assert run(prefix, "alloy").returncode == 0
+    second = state / "loki.source.journal.kernel_sent/positions.yml"
+    assert second.read_text() == entry.format("loki.source.journal.kernel_sent")
+    second.write_text("positions: {}\n")  # it has read on
+    assert run(prefix, "alloy").returncode == 0
+    assert second.read_text() == "positions: {}\n"
+
+
 @pytest.mark.parametrize(
     ("names", "is_kept"),
     [
