@@ -37,10 +37,10 @@ def test_an_xid_is_counted_while_loki_takes_nothing(tmp_path: Path) -> None:
     with running_alloy(tmp_path, kernel_log_facts(log)) as alloy:
         alloy.wait_until_read(log)
         alloy.receiver.away = "loki"
-        for number in range(12):  # one batch each; newer ones than 1.11.0 keep ten
+        for number in range(300):  # more than the stages hold, and over more seconds than newer ones queue batches
             with log.open("a") as kernel:
                 kernel.write(f"{DISK}{number}\n")
-            time.sleep(1.1)
+            time.sleep(0.05)
         alloy.receiver.wait_for(lambda: alloy.receiver.refused["/loki/api/v1/push"])
         with log.open("a") as kernel:
             kernel.write(f"{XID}\n")
