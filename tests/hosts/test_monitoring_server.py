@@ -118,7 +118,7 @@ def test_one_up_brings_the_server_and_what_uses_it(
 
 @pytest.mark.usefixtures("printed")
 def test_an_xid_of_a_container_fires_an_alert_in_the_servers_alertmanager(
-    server: Host, rented: Host, certificate: tuple[Path, Path], eventually: Callable
+    server: Host, rented: Host, certificate: tuple[Path, Path], query: Callable, eventually: Callable
 ) -> None:
     url, ca = f"https://{server.address}", certificate[1]
 
@@ -133,7 +133,10 @@ def test_an_xid_of_a_container_fires_an_alert_in_the_servers_alertmanager(
         header = f"{time.strftime('%b %e %H:%M:%S')} {rented.name} kernel:"  # a syslog daemon's
         lines = [f"{header} {line}\n" for line in gpu.inject_xid(rented.gpu_state, code=79, gpu=1)]
         rented.ssh(f"cat >>{KERNEL_LOG}", stdin="".join(lines))
-        eventually("the alert", alerts)
+        of_the_code = '{__name__=~"gpu_fleet_xid_.+|gpu:xid_.+|ALERTS",xid="79"}'
+        eventually(
+            "the alert", alerts, shown=lambda: query(of_the_code) or rented.ssh("tail -n 30 /var/log/gpu-fleet/*alloy*").stdout
+        )
     finally:
         rented.repair_gpus()
     of_kernel = urllib.parse.urlencode({"query": '{job="kernel"} |= "Xid"'})
