@@ -28,8 +28,8 @@ class LogLine:
 class Receiver:
     """`series`: the last value of every series, by name and labels. `headers`: those of the last request per path.
 
-    `times`: the time stamps of all samples of `up`, in seconds. `away`: answer 503, as a store that restarts, where the path has this in it;
-    `refused`: how often, per path; `refused_times`: as `times`, of what was refused.
+    `times`: the time stamps of all samples of `up`, in seconds. `away`: answer 503, as a store that restarts, where the path has
+    this in it; `refused`: how often, per path; `refused_times`: as `times`, of what was refused.
 
     Alloy sends in parallel: the series of one scrape, and the lines of one log, arrive in several pushes in any order. A test
     waits for each of those that it looks at.
