@@ -325,4 +325,4 @@ def test_a_host_is_converged_in_a_hostile_environment(tmp_path: Path, hostile: d
 @pytest.mark.parametrize("name", ["gpu-fleet-evidence", "gpu-fleet-jobs", "gpu-fleet-ready"])
 def test_who_asks_a_command_for_help_gets_it_and_nothing_is_done(name: str) -> None:
     done = subprocess.run([ROOTFS / "opt/gpu-fleet/bin" / name, "--help"], capture_output=True, text=True, check=False)
-    assert done.returncode > 1 and done.stderr.startswith(name) and not done.stdout
+    assert done.returncode > 1 and done.stderr.startswith(f"usage: {name}") and not done.stdout
