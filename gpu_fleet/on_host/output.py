@@ -42,7 +42,11 @@ class Output:
             left_s = deadline - time.monotonic()
             if left_s <= 0 or (until_cut and self.is_cut):
                 return False
-            self._read(min(pause_s, left_s))
+            if self._selector.get_map():
+                self._read(min(pause_s, left_s))
+            else:
+                with contextlib.suppress(subprocess.TimeoutExpired):  # asked now and then only where there is an end to it
+                    self._process.wait(None if left_s == math.inf else min(pause_s, left_s))
             pause_s = min(pause_s * 1.5, 0.1)
         while self._read(0) and not self.is_cut:
             pass
@@ -50,9 +54,6 @@ class Output:
 
     def _read(self, within_s: float) -> bool:
         """Was there something?"""
-        if not self._selector.get_map():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(within_s)
         found = self._selector.select(within_s) if self._selector.get_map() else []
         for key, _ in found:
             block, kept = os.read(key.fd, _BLOCK), key.data
