@@ -75,6 +75,7 @@ def test_a_host_without_python_is_refused_with_what_to_install(pulled: PulledHos
     versions = [f"python3{minor}" for minor in ("", *(f".{number}" for number in range(8, 15)))]
     pulled.path = path_without(pulled.simulated.directory / "bin", *versions, "platform-python")
     pulled.environment = {"GPU_FLEET_ROOT": str(pulled.simulated.directory)}
+    (pulled.simulated.directory / "usr").mkdir(exist_ok=True)
     run = pulled.install()
     assert run.code == 1 and run.said.startswith("install-gpu-fleet: this host has no Python 3.8 or newer"), run.said
     assert "install the distribution's" in run.said
