@@ -69,9 +69,9 @@ def test_a_gpu_that_fails_is_seen_on_its_node_and_in_the_store_under_the_nodes_n
             eventually("both nodes to be ready", lambda: statuses(here) == ["True", "True"], lambda: shown(here))
             remap_row(gpus.state(NODES[1]), gpu=3, failed=True)
             eventually("the failure", lambda: statuses(here) == ["True", "False"], lambda: shown(here))
-            condition = here.condition(NODES[1])
             text = "GPU 3: the driver asks to reset the GPU; GPU 3: the remapping of a memory row failed"
-            assert (condition["reason"], condition["message"]) == ("RecoveryAction", text)
+            said = lambda: tuple(here.condition(NODES[1])[key] for key in ("reason", "message"))  # noqa: E731
+            eventually("both reasons", lambda: said() == ("RecoveryAction", text), lambda: shown(here))
             states = lambda: by_node(url, 'gpu_fleet_ready_state{job="gpu-fleet-ready"}')  # noqa: E731
             eventually("its state in the store", lambda: states() == {NODES[0]: "0", NODES[1]: "2"}, states)
             (series,) = asked(url, f'gpu_fleet_ready_state{{instance="{NODES[1]}"}}')
